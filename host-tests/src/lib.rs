@@ -1,0 +1,1 @@
+//! The simulator, the model and the harness that the proofs in `tests/` share.

@@ -1,0 +1,2 @@
+//! An outbox.
+#![no_std]
