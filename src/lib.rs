@@ -1,2 +1,67 @@
-//! An outbox.
+#![doc = include_str!("../README.md")]
 #![no_std]
+#![warn(missing_docs)]
+
+// The macros first, so that the others see them.
+mod fmt;
+
+// What a record is, and by which name it is known.
+mod key;
+mod record;
+mod stored;
+
+// What lies in the flash: readable by device and host alike.
+mod account;
+mod geometry;
+mod item;
+mod layout;
+mod ledger;
+mod pages;
+pub mod scan;
+
+// The way of a record on the device: enqueue, ring, dispatch.
+#[cfg(feature = "outbox")]
+mod blocks;
+#[cfg(feature = "outbox")]
+mod clock;
+#[cfg(feature = "outbox")]
+mod config;
+#[cfg(feature = "outbox")]
+mod dead_letters;
+#[cfg(feature = "outbox")]
+mod dispatcher;
+#[cfg(feature = "outbox")]
+mod error;
+#[cfg(feature = "outbox")]
+mod event;
+#[cfg(feature = "outbox")]
+mod guard;
+#[cfg(feature = "outbox")]
+mod outbox;
+#[cfg(feature = "outbox")]
+mod ring;
+#[cfg(feature = "outbox")]
+mod settle;
+#[cfg(feature = "outbox")]
+mod stats;
+#[cfg(feature = "outbox")]
+mod store;
+
+pub use account::{Entry, Reason};
+pub use geometry::Geometry;
+pub use key::{DeviceId, DeviceIdError, DeviceKey, Key, KeyError};
+pub use layout::{LaneSpan, Layout};
+pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
+pub use stored::{Cause, Stored, Tag, Timestamp};
+
+#[cfg(feature = "outbox")]
+pub use self::{
+    blocks::Blocks,
+    clock::{Clock, EmbassyClock},
+    config::{Config, LaneConfig, WhenFull, buffer_size},
+    dispatcher::{Dispatcher, Rejection, Window},
+    error::{EnqueueError, Error, LayoutError, OpenError},
+    event::{Event, Subscriber},
+    outbox::{Outbox, Resources, new, wipe},
+    stats::{Depth, LaneStats, Stats},
+};

@@ -1,0 +1,187 @@
+//! The account: what the device gave up, and why, until the receiver has confirmed it.
+
+use heapless::Vec;
+use serde::{Deserialize, Serialize};
+
+/// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Reason {
+    /// A newer record with the same tag took its place.
+    Superseded,
+    /// Leased but perhaps never used, because power was lost: at most this many records.
+    Uncertain,
+    /// In the dead letters; may still come.
+    Parked,
+    /// Its enqueue failed or was given up, and the caller knows.
+    Aborted,
+    /// The application cleared the outbox.
+    Cleared,
+    /// The receiver rejected it.
+    Rejected,
+    /// It grew too old.
+    Expired,
+    /// It made room for newer ones.
+    Evicted,
+    /// Its bytes in flash do not add up.
+    Corrupt,
+    /// The device cannot say.
+    Lost,
+}
+
+impl Reason {
+    /// Number of reasons.
+    pub const COUNT: usize = 10;
+
+    /// Whether a better explanation may take its place.
+    fn is_provisional(self) -> bool {
+        matches!(self, Self::Uncertain | Self::Parked)
+    }
+}
+
+/// One line of the account: these counters of this lane will not arrive, for this reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Entry {
+    /// Whose counters.
+    pub incarnation: u32,
+    /// Which lane's counters.
+    pub lane: u8,
+    /// Why they will not arrive.
+    pub reason: Reason,
+    /// The first of them.
+    pub first: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Entry {
+    /// The counter after the last.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.len)
+    }
+
+    /// Whether it explains this counter.
+    pub fn covers(&self, incarnation: u32, lane: u8, counter: u64) -> bool {
+        self.is_of(incarnation, lane) && (self.first..self.end()).contains(&counter)
+    }
+
+    fn is_of(&self, incarnation: u32, lane: u8) -> bool {
+        self.incarnation == incarnation && self.lane == lane
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.is_of(other.incarnation, other.lane) && self.first < other.end() && other.first < self.end()
+    }
+
+    /// What is left of it before and after `hole`.
+    fn without(&self, hole: &Self) -> [Self; 2] {
+        let before = hole.first.clamp(self.first, self.end());
+        let after = hole.end().clamp(self.first, self.end());
+        [
+            Self { len: before - self.first, ..*self },
+            Self { first: after, len: self.end() - after, ..*self },
+        ]
+    }
+}
+
+/// The open entries: disjoint, and bounded by joining neighbours when there are too many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Account(Vec<Entry, { Account::MAX }>);
+
+impl Account {
+    pub(crate) const MAX: usize = 16;
+
+    pub(crate) const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
+    /// Explains counters. What is explained already stays as it is, unless it was provisional.
+    pub(crate) fn explain(&mut self, entry: Entry) {
+        if entry.len == 0 {
+            return;
+        }
+        if let Some(at) = self.0.iter().position(|known| known.overlaps(&entry)) {
+            let Some(known) = self.0.get(at).copied() else { return };
+            if known.reason.is_provisional() && entry.reason != Reason::Uncertain {
+                self.0.swap_remove(at);
+                self.explain(entry);
+                for rest in known.without(&entry) {
+                    self.explain(rest);
+                }
+            } else {
+                for rest in entry.without(&known) {
+                    self.explain(rest);
+                }
+            }
+            return;
+        }
+        self.insert(entry);
+    }
+
+    /// Forgets what the receiver has confirmed.
+    pub(crate) fn confirm(&mut self, confirmed: &[Entry]) {
+        for done in confirmed {
+            while let Some(at) =
+                self.0.iter().position(|known| known.reason == done.reason && known.overlaps(done))
+            {
+                let known = self.0.swap_remove(at);
+                for rest in known.without(done) {
+                    self.insert(rest);
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, mut entry: Entry) {
+        if entry.len == 0 {
+            return;
+        }
+        let alike = |a: &Entry, b: &Entry| a.reason == b.reason && a.is_of(b.incarnation, b.lane);
+        while let Some(at) = self
+            .0
+            .iter()
+            .position(|known| alike(known, &entry) && (known.end() == entry.first || entry.end() == known.first))
+        {
+            entry = join(&self.0.swap_remove(at), &entry);
+        }
+        if let Err(entry) = self.0.push(entry) {
+            self.join_nearest();
+            // There are more entries than lanes and incarnations, so two could be joined.
+            self.explain(entry);
+        }
+    }
+
+    /// Joins the two entries with the least between them. What lies between was settled, or is still pending:
+    /// the receiver lets a record that it has, or that still comes, win over its entry.
+    fn join_nearest(&mut self) {
+        let mut best: Option<((bool, u64), usize, usize)> = None;
+        for (i, a) in self.0.iter().enumerate() {
+            for (j, b) in self.0.iter().enumerate() {
+                if i != j && a.is_of(b.incarnation, b.lane) && a.end() <= b.first {
+                    let between =
+                        self.0.iter().any(|c| c.is_of(a.incarnation, a.lane) && c.first > a.first && c.first < b.first);
+                    let cost = (a.reason != b.reason, b.first - a.end());
+                    if !between && best.is_none_or(|(least, ..)| cost < least) {
+                        best = Some((cost, i, j));
+                    }
+                }
+            }
+        }
+        if let Some((_, i, j)) = best
+            && let (Some(a), Some(b)) = (self.0.get(i).copied(), self.0.get(j).copied())
+        {
+            self.0.retain(|entry| *entry != a && *entry != b);
+            self.insert(join(&a, &b));
+        }
+    }
+}
+
+fn join(a: &Entry, b: &Entry) -> Entry {
+    let first = a.first.min(b.first);
+    Entry { first, len: a.end().max(b.end()) - first, reason: a.reason.max(b.reason), ..*a }
+}

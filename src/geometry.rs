@@ -1,0 +1,119 @@
+//! How a page of the region is divided, and the magic by which a page says so.
+
+use embedded_storage_async::nor_flash::NorFlash;
+
+use crate::item;
+
+/// The version of everything that lies in flash.
+pub(crate) const FORMAT: u8 = 1;
+
+/// The sizes that the flash dictates: the page that is erased at once, and the word that is programmed at once.
+///
+/// A page is divided into words: the magic, the mark "in use", the items, and the mark "closed".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Geometry {
+    page: u32,
+    word: u32,
+}
+
+impl Geometry {
+    /// The widest word.
+    pub(crate) const WORD_MAX: usize = 32;
+
+    /// The geometry of a flash driver. Fails the build for a flash that does not meet the contract.
+    pub const fn of<F: NorFlash>() -> Self {
+        let mut word = item::HEADER_LEN;
+        if F::READ_SIZE > word {
+            word = F::READ_SIZE;
+        }
+        if F::WRITE_SIZE > word {
+            word = F::WRITE_SIZE;
+        }
+        match Self::new(F::ERASE_SIZE as u32, word as u32) {
+            Some(geometry) if word % F::READ_SIZE == 0 && word % F::WRITE_SIZE == 0 => geometry,
+            _ => panic_in_build(),
+        }
+    }
+
+    pub(crate) const fn new(page: u32, word: u32) -> Option<Self> {
+        let word_fits = word.is_power_of_two() && word >= 8 && word <= Self::WORD_MAX as u32;
+        let page_fits = page.is_power_of_two() && page >= 256 && page <= 65536;
+        if word_fits && page_fits { Some(Self { page, word }) } else { None }
+    }
+
+    /// Bytes that are erased at once.
+    pub const fn page(&self) -> u32 {
+        self.page
+    }
+
+    /// Bytes that are programmed at once; everything in a page is a multiple of it.
+    pub const fn word(&self) -> u32 {
+        self.word
+    }
+
+    pub(crate) const fn start_mark(&self) -> u32 {
+        self.word
+    }
+
+    pub(crate) const fn first_item(&self) -> u32 {
+        2 * self.word
+    }
+
+    /// Where the items end and the mark "closed" begins.
+    pub(crate) const fn end_mark(&self) -> u32 {
+        self.page - self.word
+    }
+
+    pub(crate) const fn round_up(&self, len: u32) -> u32 {
+        len.next_multiple_of(self.word)
+    }
+
+    /// Bytes of flash that an item with so much data takes.
+    pub const fn item_span(&self, len: u32) -> u32 {
+        self.word + self.round_up(len)
+    }
+
+    /// The most data that an item can hold.
+    pub const fn largest_item(&self) -> u32 {
+        self.end_mark() - self.first_item() - self.word
+    }
+
+    /// What stands at the start of every page that was erased completely: format and sizes, so that a region
+    /// tells its geometry even to a reader that assumes another.
+    pub(crate) fn magic(&self) -> [u8; 8] {
+        let shift = self.page.trailing_zeros() as u8;
+        let [low, high] = item::length_crc(u16::from_le_bytes([shift, self.word as u8])).to_le_bytes();
+        [b'P', b'b', b'o', b'x', FORMAT << 4 | 0x0a, shift << 3 | 0x05, low ^ self.word as u8, high]
+    }
+
+    /// The magic, repeated to fill a word.
+    pub(crate) fn magic_word(&self) -> [u8; Self::WORD_MAX] {
+        let mut word = [0; Self::WORD_MAX];
+        for (to, from) in word.iter_mut().zip(self.magic().into_iter().cycle()) {
+            *to = from;
+        }
+        word
+    }
+
+    /// The geometry that a page's magic tells, if it is one.
+    pub(crate) fn from_magic(magic: &[u8; 8]) -> Option<Self> {
+        let shift = u32::from(magic.get(5)? >> 3);
+        for word in [8, 16, 32] {
+            if let Some(geometry) = Self::new(1u32.checked_shl(shift)?, word)
+                && geometry.magic() == *magic
+            {
+                return Some(geometry);
+            }
+        }
+        None
+    }
+}
+
+#[allow(clippy::panic)]
+const fn panic_in_build() -> ! {
+    panic!(
+        "this flash cannot hold an outbox: pages must be a power of two from 256 to 65536 bytes, read and \
+         write sizes powers of two up to 32"
+    )
+}

@@ -1,0 +1,126 @@
+//! The metadata: one snapshot holds everything that must change together.
+
+use heapless::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::{Key, Layout, Tag, account::Account, geometry::FORMAT};
+
+/// Live tags a lane.
+pub(crate) const TAGS: usize = 16;
+/// Records a lane whose rejections are counted at a time.
+pub(crate) const ATTEMPTS: usize = 4;
+/// Dead letters that may be on their way again at a time.
+pub(crate) const LATE: usize = 8;
+/// Earlier incarnations whose books may still be open.
+pub(crate) const FORMER: usize = 2;
+
+/// The newest record of a tag; older ones with the same tag are superseded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Tagged {
+    pub(crate) tag: Tag,
+    pub(crate) counter: u64,
+}
+
+/// How often a pending record was rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Attempts {
+    pub(crate) key: Key,
+    pub(crate) count: u16,
+}
+
+/// How many records lie in a lane, as counted at a clean stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Count {
+    pub(crate) records: u32,
+    pub(crate) bytes: u32,
+}
+
+/// A lane's part of the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaneLedger {
+    /// No counter from here on was ever handed out.
+    pub(crate) ceiling: u64,
+    /// Every counter below was handed out, or will never be; the truth lies between this and the ceiling.
+    pub(crate) next: u64,
+    pub(crate) count: Option<Count>,
+    pub(crate) tags: Vec<Tagged, TAGS>,
+    pub(crate) attempts: Vec<Attempts, ATTEMPTS>,
+}
+
+/// An incarnation that takes no more records, and how far its counters came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Former<const LANES: usize> {
+    pub(crate) incarnation: u32,
+    pub(crate) issued: Vec<u64, LANES>,
+}
+
+/// The state that survives: written whole, so that no two parts of it ever disagree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ledger<const LANES: usize> {
+    pub(crate) incarnation: u32,
+    pub(crate) boot: u32,
+    /// A `clear` has begun and has to be finished.
+    pub(crate) clearing: bool,
+    pub(crate) lanes: Vec<LaneLedger, LANES>,
+    pub(crate) account: Account,
+    pub(crate) late: Vec<Key, LATE>,
+    pub(crate) former: Vec<Former<LANES>, FORMER>,
+}
+
+/// The most bytes that a snapshot of so many lanes takes.
+pub(crate) const fn snapshot_max(lanes: usize) -> usize {
+    let key = 5 + 1 + 10;
+    let lane = 10 + 10 + (1 + 5 + 5) + (1 + TAGS * (5 + 10)) + (1 + ATTEMPTS * (key + 3));
+    let account = 1 + Account::MAX * (5 + 1 + 1 + 10 + 10);
+    let head = 1 + 5 + Layout::ENCODED_MAX;
+    head + 5 + 5 + 1 + (1 + lanes * lane) + account + (1 + LATE * key) + (1 + FORMER * (5 + 1 + lanes * 10))
+}
+
+/// What stands before the ledger in a snapshot; it can be read whatever the number of lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotHead {
+    /// The highest wins.
+    pub(crate) sequence: u32,
+    pub(crate) layout: Layout,
+}
+
+impl SnapshotHead {
+    /// Reads the head; what follows it is the ledger. `None` for bytes that are no snapshot of this format.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (format, rest) = postcard::take_from_bytes::<u8>(bytes).ok()?;
+        if format != FORMAT {
+            return None;
+        }
+        let (sequence, rest) = postcard::take_from_bytes(rest).ok()?;
+        let (layout, rest) = postcard::take_from_bytes(rest).ok()?;
+        Some((Self { sequence, layout }, rest))
+    }
+}
+
+impl<const LANES: usize> Ledger<LANES> {
+    #[cfg(feature = "outbox")]
+    pub(crate) fn fresh(incarnation: u32) -> Self {
+        Self {
+            incarnation,
+            boot: 0,
+            clearing: false,
+            lanes: Vec::new(),
+            account: Account::new(),
+            late: Vec::new(),
+            former: Vec::new(),
+        }
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        postcard::take_from_bytes(bytes).ok().map(|(ledger, _)| ledger)
+    }
+
+    /// Writes a snapshot, padded to the flash's word. Gives its length.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn encode(&self, buffer: &mut [u8], sequence: u32, layout: &Layout, word: u32) -> Option<usize> {
+        let used = postcard::to_slice(&(FORMAT, sequence, layout, self), buffer).ok()?.len();
+        let padded = used.next_multiple_of(word as usize);
+        buffer.get_mut(used..padded)?.fill(0xff);
+        Some(padded)
+    }
+}
