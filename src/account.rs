@@ -3,6 +3,8 @@
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::Key;
+
 /// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -56,6 +58,17 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The entry that explains this one record.
+    pub(crate) fn of(key: Key, reason: Reason) -> Self {
+        Self {
+            incarnation: key.incarnation,
+            lane: key.lane,
+            reason,
+            first: key.counter,
+            len: 1,
+        }
+    }
+
     /// The counter after the last.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.len)
@@ -66,8 +79,25 @@ impl Entry {
         self.is_of(incarnation, lane) && (self.first..self.end()).contains(&counter)
     }
 
-    fn is_of(&self, incarnation: u32, lane: u8) -> bool {
+    /// Whether `other` is about a later record of the same kind.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn is_continued_by(&self, other: &Self) -> bool {
+        self.reason == other.reason && self.is_of(other.incarnation, other.lane) && self.first <= other.first
+    }
+
+    pub(crate) fn is_of(&self, incarnation: u32, lane: u8) -> bool {
         self.incarnation == incarnation && self.lane == lane
+    }
+
+    /// One entry for both and for what lies between them.
+    pub(crate) fn join(&self, other: &Self) -> Self {
+        let first = self.first.min(other.first);
+        Self {
+            first,
+            len: self.end().max(other.end()) - first,
+            reason: self.reason.max(other.reason),
+            ..*self
+        }
     }
 
     fn overlaps(&self, other: &Self) -> bool {
@@ -79,8 +109,15 @@ impl Entry {
         let before = hole.first.clamp(self.first, self.end());
         let after = hole.end().clamp(self.first, self.end());
         [
-            Self { len: before - self.first, ..*self },
-            Self { first: after, len: self.end() - after, ..*self },
+            Self {
+                len: before - self.first,
+                ..*self
+            },
+            Self {
+                first: after,
+                len: self.end() - after,
+                ..*self
+            },
         ]
     }
 }
@@ -106,7 +143,9 @@ impl Account {
             return;
         }
         if let Some(at) = self.0.iter().position(|known| known.overlaps(&entry)) {
-            let Some(known) = self.0.get(at).copied() else { return };
+            let Some(known) = self.0.get(at).copied() else {
+                return;
+            };
             if known.reason.is_provisional() && entry.reason != Reason::Uncertain {
                 self.0.swap_remove(at);
                 self.explain(entry);
@@ -123,11 +162,33 @@ impl Account {
         self.insert(entry);
     }
 
+    /// Explains those of the counters that nothing explains yet.
+    pub(crate) fn fill(&mut self, entry: Entry) {
+        match self.0.iter().find(|known| known.overlaps(&entry)).copied() {
+            Some(known) => entry.without(&known).into_iter().for_each(|rest| self.fill(rest)),
+            None => self.insert(entry),
+        }
+    }
+
+    /// Forgets a record that came after all.
+    pub(crate) fn forget(&mut self, key: Key) {
+        let hole = Entry::of(key, Reason::Lost);
+        if let Some(at) = self.0.iter().position(|known| known.overlaps(&hole)) {
+            let known = self.0.swap_remove(at);
+            known
+                .without(&hole)
+                .into_iter()
+                .for_each(|rest| self.insert(rest));
+        }
+    }
+
     /// Forgets what the receiver has confirmed.
     pub(crate) fn confirm(&mut self, confirmed: &[Entry]) {
         for done in confirmed {
-            while let Some(at) =
-                self.0.iter().position(|known| known.reason == done.reason && known.overlaps(done))
+            while let Some(at) = self
+                .0
+                .iter()
+                .position(|known| known.reason == done.reason && known.overlaps(done))
             {
                 let known = self.0.swap_remove(at);
                 for rest in known.without(done) {
@@ -142,12 +203,10 @@ impl Account {
             return;
         }
         let alike = |a: &Entry, b: &Entry| a.reason == b.reason && a.is_of(b.incarnation, b.lane);
-        while let Some(at) = self
-            .0
-            .iter()
-            .position(|known| alike(known, &entry) && (known.end() == entry.first || entry.end() == known.first))
-        {
-            entry = join(&self.0.swap_remove(at), &entry);
+        while let Some(at) = self.0.iter().position(|known| {
+            alike(known, &entry) && (known.end() == entry.first || entry.end() == known.first)
+        }) {
+            entry = entry.join(&self.0.swap_remove(at));
         }
         if let Err(entry) = self.0.push(entry) {
             self.join_nearest();
@@ -163,8 +222,10 @@ impl Account {
         for (i, a) in self.0.iter().enumerate() {
             for (j, b) in self.0.iter().enumerate() {
                 if i != j && a.is_of(b.incarnation, b.lane) && a.end() <= b.first {
-                    let between =
-                        self.0.iter().any(|c| c.is_of(a.incarnation, a.lane) && c.first > a.first && c.first < b.first);
+                    let between = self
+                        .0
+                        .iter()
+                        .any(|c| c.is_of(a.incarnation, a.lane) && c.first > a.first && c.first < b.first);
                     let cost = (a.reason != b.reason, b.first - a.end());
                     if !between && best.is_none_or(|(least, ..)| cost < least) {
                         best = Some((cost, i, j));
@@ -176,12 +237,7 @@ impl Account {
             && let (Some(a), Some(b)) = (self.0.get(i).copied(), self.0.get(j).copied())
         {
             self.0.retain(|entry| *entry != a && *entry != b);
-            self.insert(join(&a, &b));
+            self.insert(a.join(&b));
         }
     }
-}
-
-fn join(a: &Entry, b: &Entry) -> Entry {
-    let first = a.first.min(b.first);
-    Entry { first, len: a.end().max(b.end()) - first, reason: a.reason.max(b.reason), ..*a }
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// A page that does not come out of an erase blank is erased so many times before it is called worn out.
-const ERASE_TRIES: usize = 4;
+pub(crate) const ERASE_TRIES: usize = 4;
 
 /// What can go wrong below the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +60,22 @@ impl<F: NorFlash> Pages<'_, F> {
 
     pub(crate) async fn zero_word(&mut self, page: u16, offset: u32) -> Result<(), F::Error> {
         let zeros = Aligned([0; Geometry::WORD_MAX]);
-        self.program(page, offset, zeros.0.get(..self.geometry.word() as usize).unwrap_or_default()).await
+        self.program(
+            page,
+            offset,
+            zeros.0.get(..self.geometry.word() as usize).unwrap_or_default(),
+        )
+        .await
     }
 
     pub(crate) async fn program_magic(&mut self, page: u16) -> Result<(), F::Error> {
         let magic = Aligned(self.geometry.magic_word());
-        self.program(page, 0, magic.0.get(..self.geometry.word() as usize).unwrap_or_default()).await
+        self.program(
+            page,
+            0,
+            magic.0.get(..self.geometry.word() as usize).unwrap_or_default(),
+        )
+        .await
     }
 
     /// Magic and mark "in use" in one program: a magic that a cut left weak is made good before the page matters.
@@ -75,7 +85,8 @@ impl<F: NorFlash> Pages<'_, F> {
         for (cell, magic) in cells.0.iter_mut().zip(self.geometry.magic_word()).take(word) {
             *cell = magic;
         }
-        self.program(page, 0, cells.0.get(..2 * word).unwrap_or_default()).await
+        self.program(page, 0, cells.0.get(..2 * word).unwrap_or_default())
+            .await
     }
 
     /// Leaves the page blank with an exact magic, or, when power is lost, without one.
@@ -94,19 +105,25 @@ impl<F: NorFlash> Pages<'_, F> {
 
     /// Whether everything from one offset to another is erased.
     pub(crate) async fn is_blank_from(&mut self, page: u16, from: u32, to: u32) -> Result<bool, F::Error> {
-        let mut cells = Aligned([0; 128]);
-        let mut offset = from;
-        while offset < to {
-            let len = (to - offset).min(cells.0.len() as u32);
-            let chunk = cells.0.get_mut(..len as usize).unwrap_or_default();
-            self.read(page, offset, chunk).await?;
-            if chunk.iter().any(|&byte| byte != 0xff) {
-                return Ok(false);
-            }
-            offset += len;
-        }
-        Ok(true)
+        let (from, to) = (self.address(page, from), self.address(page, to));
+        is_blank(self.flash, from, to).await
     }
+}
+
+/// Whether every cell from one address to another is erased.
+pub(crate) async fn is_blank<F: NorFlash>(flash: &mut F, from: u32, to: u32) -> Result<bool, F::Error> {
+    let mut cells = Aligned([0; 128]);
+    let mut at = from;
+    while at < to {
+        let len = (to - at).min(cells.0.len() as u32);
+        let chunk = cells.0.get_mut(..len as usize).unwrap_or_default();
+        flash.read(at, chunk).await?;
+        if chunk.iter().any(|&byte| byte != 0xff) {
+            return Ok(false);
+        }
+        at += len;
+    }
+    Ok(true)
 }
 
 /// Drivers with a DMA want their buffers aligned.
@@ -118,6 +135,8 @@ struct Aligned<const N: usize>([u8; N]);
 pub(crate) struct Seen {
     /// The page that the queue last read data from.
     page: AtomicU32,
+    /// The page that the queue last wrote to.
+    written: AtomicU32,
     /// Items that the queue passed over because their data do not fit their checksum or the buffer.
     corrupt: AtomicU32,
     erases: AtomicU32,
@@ -126,6 +145,10 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn page(&self) -> u16 {
         self.page.load(Relaxed) as u16
+    }
+
+    pub(crate) fn written(&self) -> u16 {
+        self.written.load(Relaxed) as u16
     }
 
     pub(crate) fn corrupt(&self) -> u32 {
@@ -159,11 +182,20 @@ impl<'f, F: NorFlash> Guard<'f, F> {
     pub(crate) const PAGE: u32 = Self::GEOMETRY.page() - Self::GEOMETRY.word();
 
     pub(crate) fn new(pages: Pages<'f, F>, seen: &'f Seen, longest: usize) -> Self {
-        Self { pages, seen, longest, last_header: None, suspect: None }
+        Self {
+            pages,
+            seen,
+            longest,
+            last_header: None,
+            suspect: None,
+        }
     }
 
     fn place(offset: u32) -> (u16, u32) {
-        ((offset / Self::PAGE) as u16, offset % Self::PAGE + Self::GEOMETRY.word())
+        (
+            (offset / Self::PAGE) as u16,
+            offset % Self::PAGE + Self::GEOMETRY.word(),
+        )
     }
 
     /// The queue passes over corrupt items without a word, and stumbles over one that is longer than its buffer.
@@ -235,6 +267,7 @@ impl<F: NorFlash> NorFlash for Guard<'_, F> {
 
     async fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), Self::Error> {
         let (page, within) = Self::place(offset);
+        self.seen.written.store(page.into(), Relaxed);
         if within == Self::GEOMETRY.start_mark() {
             self.pages.begin(page).await?;
         } else {

@@ -2,6 +2,8 @@
 
 use crc::{Algorithm, Crc, NoTable};
 
+use crate::Geometry;
+
 /// Bytes of an item's header, before padding to the word.
 pub(crate) const HEADER_LEN: usize = 8;
 
@@ -58,7 +60,10 @@ impl Header {
         let (&[a, b, c, d, l0, l1, k0, k1], _) = bytes.split_first_chunk::<HEADER_LEN>()?;
         let len = u16::from_le_bytes([l0, l1]);
         let intact = length_crc(len) == u16::from_le_bytes([k0, k1]);
-        intact.then_some(Self { crc: u32::from_le_bytes([a, b, c, d]), len })
+        intact.then_some(Self {
+            crc: u32::from_le_bytes([a, b, c, d]),
+            len,
+        })
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
@@ -66,6 +71,16 @@ impl Header {
         let [l0, l1] = self.len.to_le_bytes();
         let [k0, k1] = length_crc(self.len).to_le_bytes();
         [a, b, c, d, l0, l1, k0, k1]
+    }
+
+    /// The header as it stands in flash, padded to the widest word.
+    pub(crate) fn word(&self) -> [u8; Geometry::WORD_MAX] {
+        let mut cells = [0xff; Geometry::WORD_MAX];
+        cells
+            .iter_mut()
+            .zip(self.encode())
+            .for_each(|(cell, byte)| *cell = byte);
+        cells
     }
 
     pub(crate) fn popped(&self) -> Self {

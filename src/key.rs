@@ -24,7 +24,9 @@ impl DeviceId {
         if !name.bytes().all(allowed) {
             return Err(DeviceIdError::Character);
         }
-        String::try_from(name).map(Self).map_err(|_| DeviceIdError::TooLong)
+        String::try_from(name)
+            .map(Self)
+            .map_err(|_| DeviceIdError::TooLong)
     }
 
     /// The name as text.
@@ -103,7 +105,10 @@ impl Key {
 
     /// The key with its device's name, which is how the rest of the world knows the record.
     pub fn of(self, device: &DeviceId) -> DeviceKey {
-        DeviceKey { device: device.clone(), key: self }
+        DeviceKey {
+            device: device.clone(),
+            key: self,
+        }
     }
 }
 
@@ -128,7 +133,11 @@ pub struct DeviceKey {
 
 impl fmt::Display for DeviceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key { incarnation, lane, counter } = self.key;
+        let Key {
+            incarnation,
+            lane,
+            counter,
+        } = self.key;
         write!(f, "{}.{incarnation:08x}.{lane}.{counter}", self.device)
     }
 }
@@ -154,7 +163,11 @@ impl FromStr for DeviceKey {
         let number = |part: &str| -> Result<u64, KeyError> {
             let canonical = part == "0" || !part.starts_with('0');
             let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if canonical && digits { part.parse().map_err(|_| KeyError) } else { Err(KeyError) }
+            if canonical && digits {
+                part.parse().map_err(|_| KeyError)
+            } else {
+                Err(KeyError)
+            }
         };
         let mut parts = text.split('.');
         let mut part = || parts.next().ok_or(KeyError);
@@ -170,6 +183,13 @@ impl FromStr for DeviceKey {
         if parts.next().is_some() || counter >= Key::COUNTER_LIMIT {
             return Err(KeyError);
         }
-        Ok(Self { device, key: Key { incarnation, lane, counter } })
+        Ok(Self {
+            device,
+            key: Key {
+                incarnation,
+                lane,
+                counter,
+            },
+        })
     }
 }

@@ -3,13 +3,27 @@
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::DeviceId;
+use crate::{DeviceId, Geometry};
 
-/// The most lanes that a region can have.
-pub(crate) const LANES_MAX: usize = 8;
+/// The most lanes that a region can have: the metadata of so many fit in a half of theirs.
+pub(crate) const LANES_MAX: usize = 6;
 
-/// The metadata's pages come first in every region, so that a reader finds them without knowing more.
-pub(crate) const METADATA: LaneSpan = LaneSpan { first: 0, pages: 2 };
+/// The metadata come first in every region, in two halves of this many bytes, or of a page if that is more.
+const METADATA_HALF: u32 = 4096;
+
+/// Bytes of each half of the metadata.
+pub(crate) const fn metadata_half(geometry: Geometry) -> u32 {
+    if geometry.page() > METADATA_HALF {
+        geometry.page()
+    } else {
+        METADATA_HALF
+    }
+}
+
+/// Pages of both halves of the metadata.
+pub(crate) const fn metadata_pages(geometry: Geometry) -> u16 {
+    (2 * metadata_half(geometry) / geometry.page()) as u16
+}
 
 /// Pages in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +40,15 @@ impl LaneSpan {
         u32::from(self.first) + u32::from(self.pages)
     }
 
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+    #[cfg(feature = "outbox")]
+    fn overlaps(&self, other: &Self) -> bool {
         u32::from(self.first) < other.end() && u32::from(other.first) < self.end()
+    }
+
+    /// The same pages, and perhaps more behind them.
+    #[cfg(feature = "outbox")]
+    fn extends(&self, other: &Self) -> bool {
+        self.first == other.first && self.pages >= other.pages
     }
 }
 
@@ -48,13 +69,26 @@ pub struct Layout {
 impl Layout {
     pub(crate) const ENCODED_MAX: usize = 33 + 3 + 6 + 1 + LANES_MAX * 6;
 
-    /// Pages that the region takes.
+    /// Pages that the region takes, the metadata included.
     pub fn pages(&self) -> u32 {
-        self.spans().map(|span| span.end()).max().unwrap_or(0)
+        self.rings().map(|span| span.end()).max().unwrap_or(0)
     }
 
-    /// Every ring of the region.
-    pub(crate) fn spans(&self) -> impl Iterator<Item = LaneSpan> {
-        [METADATA, self.dead_letters].into_iter().chain(self.lanes.iter().copied())
+    /// Every ring of the region: the dead letters, then the lanes.
+    pub(crate) fn rings(&self) -> impl Iterator<Item = LaneSpan> {
+        [self.dead_letters].into_iter().chain(self.lanes.iter().copied())
+    }
+
+    /// Whether a region with the layout `old` can become one with this layout without losing anything: every
+    /// ring stays where it is and keeps its pages, and what is new overlaps nothing.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn extends(&self, old: &Self) -> bool {
+        let in_place = self.rings().zip(old.rings()).all(|(new, old)| new.extends(&old));
+        let disjoint = self.rings().enumerate().all(|(at, ring)| {
+            old.rings()
+                .enumerate()
+                .all(|(other, span)| at == other || !ring.overlaps(&span))
+        });
+        in_place && disjoint && self.lanes.len() >= old.lanes.len() && self.record_max >= old.record_max
     }
 }

@@ -3,7 +3,7 @@
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, Layout, Tag, account::Account, geometry::FORMAT};
+use crate::{Cause, Geometry, Key, Layout, Tag, account::Account, geometry::FORMAT, layout::LANES_MAX};
 
 /// Live tags a lane.
 pub(crate) const TAGS: usize = 16;
@@ -19,6 +19,8 @@ pub(crate) const FORMER: usize = 2;
 pub(crate) struct Tagged {
     pub(crate) tag: Tag,
     pub(crate) counter: u64,
+    /// Where it lies, so that superseding it needs no search.
+    pub(crate) page: u16,
 }
 
 /// How often a pending record was rejected.
@@ -33,6 +35,28 @@ pub(crate) struct Attempts {
 pub(crate) struct Count {
     pub(crate) records: u32,
     pub(crate) bytes: u32,
+}
+
+/// The ring of the dead letters, where lanes are numbered.
+pub(crate) const DEAD_LETTERS: u8 = 0xff;
+
+/// Something that takes several steps on the flash. It is written down before the first, so that after a power
+/// cut the rest is done at the next boot. Doing it again when it is done already changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Intent {
+    /// Erase every ring and take a new incarnation.
+    Clear,
+    /// Erase this page of a ring, if `last` still is the last record on it.
+    Evict { ring: u8, page: u16, last: Key },
+    /// Remove this record.
+    Remove { ring: u8, page: u16, key: Key },
+    /// Move this record to the dead letters.
+    Park {
+        lane: u8,
+        page: u16,
+        key: Key,
+        cause: Cause,
+    },
 }
 
 /// A lane's part of the snapshot.
@@ -59,8 +83,8 @@ pub(crate) struct Former<const LANES: usize> {
 pub(crate) struct Ledger<const LANES: usize> {
     pub(crate) incarnation: u32,
     pub(crate) boot: u32,
-    /// A `clear` has begun and has to be finished.
-    pub(crate) clearing: bool,
+    /// What has begun and may have to be finished.
+    pub(crate) intent: Option<Intent>,
     pub(crate) lanes: Vec<LaneLedger, LANES>,
     pub(crate) account: Account,
     pub(crate) late: Vec<Key, LATE>,
@@ -70,11 +94,22 @@ pub(crate) struct Ledger<const LANES: usize> {
 /// The most bytes that a snapshot of so many lanes takes.
 pub(crate) const fn snapshot_max(lanes: usize) -> usize {
     let key = 5 + 1 + 10;
-    let lane = 10 + 10 + (1 + 5 + 5) + (1 + TAGS * (5 + 10)) + (1 + ATTEMPTS * (key + 3));
+    let lane = 10 + 10 + (1 + 5 + 5) + (1 + TAGS * (5 + 10 + 3)) + (1 + ATTEMPTS * (key + 3));
     let account = 1 + Account::MAX * (5 + 1 + 1 + 10 + 10);
     let head = 1 + 5 + Layout::ENCODED_MAX;
-    head + 5 + 5 + 1 + (1 + lanes * lane) + account + (1 + LATE * key) + (1 + FORMER * (5 + 1 + lanes * 10))
+    let intent = 1 + 1 + 1 + 3 + key + 1;
+    head + 5
+        + 5
+        + intent
+        + (1 + lanes * lane)
+        + account
+        + (1 + LATE * key)
+        + (1 + FORMER * (5 + 1 + lanes * 10))
 }
+
+// A half of the metadata holds the magic and the largest snapshot, whatever the word.
+const _: () =
+    assert!(2 * Geometry::WORD_MAX + snapshot_max(LANES_MAX).next_multiple_of(Geometry::WORD_MAX) <= 4096);
 
 /// What stands before the ledger in a snapshot; it can be read whatever the number of lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +138,7 @@ impl<const LANES: usize> Ledger<LANES> {
         Self {
             incarnation,
             boot: 0,
-            clearing: false,
+            intent: None,
             lanes: Vec::new(),
             account: Account::new(),
             late: Vec::new(),
@@ -117,8 +152,16 @@ impl<const LANES: usize> Ledger<LANES> {
 
     /// Writes a snapshot, padded to the flash's word. Gives its length.
     #[cfg(feature = "outbox")]
-    pub(crate) fn encode(&self, buffer: &mut [u8], sequence: u32, layout: &Layout, word: u32) -> Option<usize> {
-        let used = postcard::to_slice(&(FORMAT, sequence, layout, self), buffer).ok()?.len();
+    pub(crate) fn encode(
+        &self,
+        buffer: &mut [u8],
+        sequence: u32,
+        layout: &Layout,
+        word: u32,
+    ) -> Option<usize> {
+        let used = postcard::to_slice(&(FORMAT, sequence, layout, self), buffer)
+            .ok()?
+            .len();
         let padded = used.next_multiple_of(word as usize);
         buffer.get_mut(used..padded)?.fill(0xff);
         Some(padded)

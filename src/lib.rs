@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 // The macros first, so that the others see them.
+#[macro_use]
 mod fmt;
 
 // What a record is, and by which name it is known.
@@ -17,11 +18,9 @@ mod item;
 mod layout;
 mod ledger;
 mod pages;
-pub mod scan;
+// pub mod scan;
 
 // The way of a record on the device: enqueue, ring, dispatch.
-#[cfg(feature = "outbox")]
-mod blocks;
 #[cfg(feature = "outbox")]
 mod clock;
 #[cfg(feature = "outbox")]
@@ -36,6 +35,8 @@ mod error;
 mod event;
 #[cfg(feature = "outbox")]
 mod guard;
+#[cfg(feature = "outbox")]
+mod metadata;
 #[cfg(feature = "outbox")]
 mod outbox;
 #[cfg(feature = "outbox")]
@@ -56,12 +57,13 @@ pub use stored::{Cause, Stored, Tag, Timestamp};
 
 #[cfg(feature = "outbox")]
 pub use self::{
-    blocks::Blocks,
     clock::{Clock, EmbassyClock},
     config::{Config, LaneConfig, WhenFull, buffer_size},
+    dead_letters::DeadLetters,
     dispatcher::{Dispatcher, Rejection, Window},
     error::{EnqueueError, Error, LayoutError, OpenError},
     event::{Event, Subscriber},
-    outbox::{Outbox, Resources, new, wipe},
-    stats::{Depth, LaneStats, Stats},
+    outbox::{Outbox, Resources, new},
+    stats::{Depth, GivenUp, LaneStats, Stats},
+    store::wipe,
 };

@@ -72,25 +72,34 @@ impl<F: ReadNorFlash> Pages<'_, F> {
         let room = self.geometry.end_mark().saturating_sub(offset) as usize;
         let mut bytes = [0xff; 2 * Geometry::WORD_MAX];
         // Header and start of the data lie side by side: one read.
-        let Some(cells) = bytes.get_mut(..room.min(2 * word)) else { return Ok(Slot::End) };
+        let Some(cells) = bytes.get_mut(..room.min(2 * word)) else {
+            return Ok(Slot::End);
+        };
         if cells.len() < word {
             return Ok(Slot::End);
         }
         self.read(page, offset, cells).await?;
-        let Some((head, data)) = cells.split_at_checked(word) else { return Ok(Slot::End) };
+        let Some((head, data)) = cells.split_at_checked(word) else {
+            return Ok(Slot::End);
+        };
         if head.iter().all(|&byte| byte == 0) {
             return Ok(Slot::Spent);
         }
         match Header::parse(head) {
-            Some(header) if self.geometry.item_span(header.len.into()) as usize <= room => {
-                Ok(Slot::Item { header, void: data.first() == Some(&0) })
-            }
+            Some(header) if self.geometry.item_span(header.len.into()) as usize <= room => Ok(Slot::Item {
+                header,
+                void: data.first() == Some(&0),
+            }),
             _ => Ok(Slot::End),
         }
     }
 
     /// The next item at or after `offset`, and else where the items end.
-    pub(crate) async fn item_from(&mut self, page: u16, mut offset: u32) -> Result<Result<Placed, u32>, F::Error> {
+    pub(crate) async fn item_from(
+        &mut self,
+        page: u16,
+        mut offset: u32,
+    ) -> Result<Result<Placed, u32>, F::Error> {
         loop {
             match self.slot(page, offset).await? {
                 Slot::Item { header, void } => return Ok(Ok(Placed { offset, header, void })),

@@ -1,6 +1,6 @@
 //! A ring of records in flash: sequential-storage's queue above the guard, behind the boot check.
 
-use core::mem;
+use core::{mem, ops::Range};
 
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use sequential_storage::{
@@ -10,14 +10,16 @@ use sequential_storage::{
 };
 
 use crate::{
-    Geometry, LaneSpan,
+    Geometry, Key, LaneSpan, Stored,
     guard::{Guard, GuardError, Seen},
-    pages::{PageState, Pages},
+    item::Judgement,
+    pages::{PageState, Pages, Placed},
     settle::{Settled, settle},
 };
 
 /// What a ring remembers of its pages between two operations: 9 bytes a page.
-pub(crate) type RingCache<const PAGES: usize> = Cache<ArrayPageStates<PAGES>, ArrayPagePointers<PAGES>, Uncached>;
+pub(crate) type RingCache<const PAGES: usize> =
+    Cache<ArrayPageStates<PAGES>, ArrayPagePointers<PAGES>, Uncached>;
 
 pub(crate) fn cold_cache<const PAGES: usize>() -> RingCache<PAGES> {
     Cache::new(ArrayPageStates::new(), ArrayPagePointers::new(), Uncached)
@@ -60,6 +62,16 @@ pub(crate) enum Visit {
     Remove,
     /// Keep it and end the pass; its bytes stay in the buffer.
     Stop,
+    /// Remove it and end the pass.
+    RemoveAndStop,
+}
+
+/// Where a pass has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Here {
+    pub(crate) page: u16,
+    /// Items that could not be read so far.
+    pub(crate) corrupt: u32,
 }
 
 /// What a pass over the ring saw besides its items.
@@ -90,19 +102,33 @@ pub(crate) struct Ring<const PAGES: usize> {
 
 impl<const PAGES: usize> Ring<PAGES> {
     pub(crate) const fn new(origin: u32, span: LaneSpan) -> Self {
-        Self { origin, span, trusted: false, erases: 0 }
+        Self {
+            origin,
+            span,
+            trusted: false,
+            erases: 0,
+        }
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
         self.trusted
     }
 
-    pub(crate) fn span(&self) -> LaneSpan {
-        self.span
+    pub(crate) fn pages_count(&self) -> u16 {
+        self.span.pages
+    }
+
+    pub(crate) fn next(&self, page: u16) -> u16 {
+        if page + 1 >= self.span.pages { 0 } else { page + 1 }
     }
 
     fn pages<'f, F: MultiwriteNorFlash>(&self, flash: &'f mut F) -> Pages<'f, F> {
-        Pages { flash, geometry: const { Geometry::of::<F>() }, origin: self.origin, span: self.span }
+        Pages {
+            flash,
+            geometry: const { Geometry::of::<F>() },
+            origin: self.origin,
+            span: self.span,
+        }
     }
 
     /// The boot check. Leaves the youngest record in the buffer.
@@ -123,81 +149,146 @@ impl<const PAGES: usize> Ring<PAGES> {
         Ok(settled)
     }
 
-    /// Erases every page.
+    /// Erases pages. The ring is to be mounted again afterwards.
     pub(crate) async fn erase<F: MultiwriteNorFlash>(
         &mut self,
         flash: &mut F,
-        cache: Option<&mut RingCache<PAGES>>,
+        pages: Range<u16>,
     ) -> Result<(), RingError<F::Error>> {
         self.trusted = false;
-        if let Some(cache) = cache {
-            *cache = cold_cache();
-        }
-        for page in 0..self.span.pages {
+        for page in pages {
             self.pages(flash).erase(page).await?;
             self.erases += 1;
         }
         Ok(())
     }
 
-    /// Appends an item. Durable when it returns.
+    /// Appends an item. Durable when it returns; gives the page that it went to.
     pub(crate) async fn push<F: MultiwriteNorFlash>(
         &mut self,
         flash: &mut F,
         cache: Option<&mut RingCache<PAGES>>,
         data: &[u8],
         room: Room,
-    ) -> Result<(), RingError<F::Error>> {
+    ) -> Result<u16, RingError<F::Error>> {
         self.trusted = false;
-        let mut slot = cold_cache();
-        let cache = cache.unwrap_or(&mut slot);
+        let mut borrowed = cache;
         let seen = Seen::default();
-        let mut queue = self.queue(flash, mem::replace(cache, cold_cache()), &seen, usize::MAX)?;
+        let mut queue = self.queue(flash, borrow(&mut borrowed), &seen, usize::MAX)?;
         let result = queue.push(data, room == Room::OldestPage).await;
-        *cache = queue.destroy().1;
+        give_back(borrowed, queue.destroy().1);
         self.erases += seen.erases();
         self.trusted = matches!(result, Ok(()) | Err(QueueError::FullStorage));
-        result.map_err(Into::into)
+        result?;
+        Ok(seen.written())
     }
 
-    /// One pass over the items, oldest first. `visit` is told each item's bytes and page. Pages that turn out to
-    /// hold nothing any more are erased on the way.
+    /// One pass over the items, oldest first. `visit` is told each item's bytes and where it lies. Pages that turn
+    /// out to hold nothing any more are erased on the way.
     pub(crate) async fn visit<F: MultiwriteNorFlash>(
         &mut self,
         flash: &mut F,
         cache: Option<&mut RingCache<PAGES>>,
         buffer: &mut [u8],
-        visit: &mut dyn FnMut(&[u8], u16) -> Visit,
+        visit: &mut dyn FnMut(&[u8], Here) -> Visit,
     ) -> Result<Pass, RingError<F::Error>> {
         self.trusted = false;
-        let mut slot = cold_cache();
-        let cache = cache.unwrap_or(&mut slot);
+        let mut borrowed = cache;
         let seen = Seen::default();
-        let mut queue = self.queue(flash, mem::replace(cache, cold_cache()), &seen, buffer.len())?;
+        let mut queue = self.queue(flash, borrow(&mut borrowed), &seen, buffer.len())?;
         let result = Self::pass(&mut queue, &seen, buffer, visit).await;
-        *cache = queue.destroy().1;
+        give_back(borrowed, queue.destroy().1);
         self.erases += seen.erases();
         self.trusted = result.is_ok();
-        Ok(Pass { corrupt: seen.corrupt(), complete: result? })
+        Ok(Pass {
+            corrupt: seen.corrupt(),
+            complete: result?,
+        })
     }
 
     async fn pass<F: MultiwriteNorFlash>(
         queue: &mut QueueStorage<Guard<'_, F>, RingCache<PAGES>>,
         seen: &Seen,
         buffer: &mut [u8],
-        visit: &mut dyn FnMut(&[u8], u16) -> Visit,
+        visit: &mut dyn FnMut(&[u8], Here) -> Visit,
     ) -> Result<bool, RingError<F::Error>> {
         let mut items = queue.iter().await?;
         while let Some(item) = items.next(buffer).await? {
-            match visit(&item, seen.page()) {
-                Visit::Keep => {}
-                Visit::Stop => return Ok(false),
-                Visit::Remove => {
-                    item.pop().await?;
-                }
+            let verdict = visit(
+                &item,
+                Here {
+                    page: seen.page(),
+                    corrupt: seen.corrupt(),
+                },
+            );
+            if matches!(verdict, Visit::Remove | Visit::RemoveAndStop) {
+                item.pop().await?;
+            }
+            if matches!(verdict, Visit::Stop | Visit::RemoveAndStop) {
+                return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// Walks one page, whatever the queue thinks of it. `visit` is told each legible item's bytes and whether it is
+    /// pending, and says whether to go on; the walk gives the item at which it did not.
+    pub(crate) async fn walk<F: MultiwriteNorFlash>(
+        &mut self,
+        flash: &mut F,
+        page: u16,
+        buffer: &mut [u8],
+        visit: &mut dyn FnMut(&[u8], bool) -> bool,
+    ) -> Result<Option<Placed>, RingError<F::Error>> {
+        let mut pages = self.pages(flash);
+        let mut offset = pages.geometry.first_item();
+        while let Ok(item) = pages.item_from(page, offset).await.map_err(RingError::Flash)? {
+            offset = pages.after(&item);
+            if item.void {
+                continue;
+            }
+            let Some(data) = pages.data(page, &item, buffer).await.map_err(RingError::Flash)? else {
+                continue;
+            };
+            let pending = !item.header.is_popped() && item.header.judge(data) == Judgement::Whole;
+            if (pending || item.header.is_popped()) && !visit(data, pending) {
+                return Ok(Some(item));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds a pending record on a page; its bytes are in the buffer then.
+    pub(crate) async fn find<F: MultiwriteNorFlash>(
+        &mut self,
+        flash: &mut F,
+        page: u16,
+        key: Key,
+        buffer: &mut [u8],
+    ) -> Result<Option<Placed>, RingError<F::Error>> {
+        let mut other = |data: &[u8], pending: bool| {
+            !(pending && Stored::decode(data).is_some_and(|stored| stored.key == key))
+        };
+        self.walk(flash, page, buffer, &mut other).await
+    }
+
+    /// Removes an item that was found on a page.
+    pub(crate) async fn remove<F: MultiwriteNorFlash>(
+        &mut self,
+        flash: &mut F,
+        page: u16,
+        item: &Placed,
+    ) -> Result<(), RingError<F::Error>> {
+        self.trusted = false;
+        let cells = item.header.popped().word();
+        let word = const { Geometry::of::<F>() }.word() as usize;
+        let cells = cells.get(..word).unwrap_or_default();
+        self.pages(flash)
+            .program(page, item.offset, cells)
+            .await
+            .map_err(RingError::Flash)?;
+        self.trusted = true;
+        Ok(())
     }
 
     fn queue<'f, F: MultiwriteNorFlash>(
@@ -209,6 +300,25 @@ impl<const PAGES: usize> Ring<PAGES> {
     ) -> Result<QueueStorage<Guard<'f, F>, RingCache<PAGES>>, RingError<F::Error>> {
         let end = u32::from(self.span.pages) * Guard::<F>::PAGE;
         let config = QueueConfig::try_new(0..end).map_err(|_| RingError::Disordered)?;
-        Ok(QueueStorage::new(Guard::new(self.pages(flash), seen, longest), config, cache))
+        Ok(QueueStorage::new(
+            Guard::new(self.pages(flash), seen, longest),
+            config,
+            cache,
+        ))
+    }
+}
+
+/// The queue owns its cache while it works. What it leaves behind meanwhile is cold, so that nothing stale is
+/// believed if the work is never finished.
+fn borrow<const PAGES: usize>(cache: &mut Option<&mut RingCache<PAGES>>) -> RingCache<PAGES> {
+    match cache {
+        Some(cache) => mem::replace(cache, cold_cache()),
+        None => cold_cache(),
+    }
+}
+
+fn give_back<const PAGES: usize>(cache: Option<&mut RingCache<PAGES>>, warm: RingCache<PAGES>) {
+    if let Some(cache) = cache {
+        *cache = warm;
     }
 }

@@ -16,13 +16,15 @@ use crate::{
 };
 
 /// How often a doubtful cell is read before it is believed.
-const READS: usize = 16;
+pub(crate) const READS: usize = 16;
 
 /// What the boot check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
     /// Length of the youngest record, whose bytes are in the buffer: pending, or popped but still legible.
     pub(crate) youngest: Option<usize>,
+    /// The page that it lies on.
+    pub(crate) page: u16,
     /// That record is pending.
     pub(crate) pending: bool,
     /// Pages in an order that no power cut can produce; they were put right.
@@ -44,7 +46,11 @@ impl Mark {
     /// What the reads so far and this one say together.
     fn seen(before: Option<Self>, cells: &[u8]) -> Option<Self> {
         let now = Self::of(cells);
-        Some(if before.is_none_or(|before| before == now) { now } else { Self::Doubtful })
+        Some(if before.is_none_or(|before| before == now) {
+            now
+        } else {
+            Self::Doubtful
+        })
     }
 
     fn of(cells: &[u8]) -> Self {
@@ -65,7 +71,9 @@ pub(crate) async fn settle<F: NorFlash>(
     buffer: &mut [u8],
 ) -> Result<Settled, GuardError<F::Error>> {
     let mut settled = Settled::default();
-    let states = states.get_mut(..usize::from(pages.span.pages)).unwrap_or_default();
+    let states = states
+        .get_mut(..usize::from(pages.span.pages))
+        .unwrap_or_default();
     for (page, state) in (0..).zip(states.iter_mut()) {
         *state = settle_marks(pages, page, &mut settled).await?;
     }
@@ -73,7 +81,10 @@ pub(crate) async fn settle<F: NorFlash>(
     // Should its mark have been cut, its magic was in the same program.
     pages.program_magic(in_use).await?;
     let (mut last, tail) = settle_tail(pages, in_use, buffer).await?;
-    if !pages.is_blank_from(in_use, tail, pages.geometry.end_mark()).await? {
+    if !pages
+        .is_blank_from(in_use, tail, pages.geometry.end_mark())
+        .await?
+    {
         // Corruption: there is more behind the last item that can be read. Nothing may be programmed over it.
         pages.zero_word(in_use, pages.geometry.start_mark()).await?;
         pages.zero_word(in_use, pages.geometry.end_mark()).await?;
@@ -88,11 +99,14 @@ pub(crate) async fn settle<F: NorFlash>(
     if last.is_none() {
         page = pages.previous(in_use);
         if page != in_use && states.get(usize::from(page)) == Some(&PageState::Closed) {
-            last = last_legible(pages, page).await?.map(|item| (item, !item.header.is_popped()));
+            last = last_legible(pages, page)
+                .await?
+                .map(|item| (item, !item.header.is_popped()));
         }
     }
     if let Some((item, pending)) = last {
         settled.pending = pending;
+        settled.page = page;
         settled.youngest = pages.data(page, &item, buffer).await?.map(|data| data.len());
     }
     Ok(settled)
@@ -163,8 +177,9 @@ async fn put_in_order<F: NorFlash>(
         .find(|&page| state(states, page) == PageState::InUse && open_next(states, page))
         .or_else(|| (0..count).find(|&page| state(states, page) == PageState::InUse))
         .or_else(|| {
-            (0..count)
-                .find(|&page| state(states, page) == PageState::Open && follows(states, page, PageState::Closed))
+            (0..count).find(|&page| {
+                state(states, page) == PageState::Open && follows(states, page, PageState::Closed)
+            })
         })
         .or_else(|| (0..count).find(|&page| state(states, page) == PageState::Open));
     let in_use = match in_use {
@@ -281,32 +296,39 @@ async fn settle_item<F: NorFlash>(
     }
     let mut whole = steady;
     for _ in 0..READS {
-        let data = if whole { pages.data(page, item, buffer).await? } else { break };
+        let data = if whole {
+            pages.data(page, item, buffer).await?
+        } else {
+            break;
+        };
         whole = data.is_some_and(|data| item.header.judge(data) == Judgement::Whole);
     }
-    let mut header_cells = [0xff; Geometry::WORD_MAX];
-    let mut header_word = |header: Header| {
-        for (cell, byte) in header_cells.iter_mut().zip(header.encode()) {
-            *cell = byte;
-        }
-        header_cells
-    };
     if whole {
         // It is there; what wavers without having been seen is programmed once more. The buffer holds the
         // data of the last read, which was good.
-        let cells = header_word(item.header);
-        pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
+        let cells = item.header.word();
+        pages
+            .program(page, item.offset, cells.get(..word).unwrap_or_default())
+            .await?;
         let len = pages.geometry.round_up(item.header.len.into()) as usize;
         if len > 0 {
-            pages.program(page, item.offset + word as u32, buffer.get(..len).unwrap_or_default()).await?;
+            pages
+                .program(
+                    page,
+                    item.offset + word as u32,
+                    buffer.get(..len).unwrap_or_default(),
+                )
+                .await?;
         }
         return Ok(Verdict::Pending(item.header));
     }
     if item.header.len > 0 {
         pages.zero_word(page, item.offset + word as u32).await?;
     }
-    let cells = header_word(item.header.popped());
-    pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
+    let cells = item.header.popped().word();
+    pages
+        .program(page, item.offset, cells.get(..word).unwrap_or_default())
+        .await?;
     Ok(Verdict::Voided)
 }
 

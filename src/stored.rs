@@ -81,7 +81,9 @@ impl<'a> Stored<'a> {
         );
         let mut head = Vec::new();
         append(&mut head, &fixed)?;
-        self.time.wall_ms.map_or(Some(()), |wall| append(&mut head, &wall))?;
+        self.time
+            .wall_ms
+            .map_or(Some(()), |wall| append(&mut head, &wall))?;
         self.tag.map_or(Some(()), |tag| append(&mut head, &tag))?;
         self.cause.map_or(Some(()), |cause| append(&mut head, &cause))?;
         append(&mut head, &u16::try_from(body_len).ok()?)?;
@@ -99,9 +101,17 @@ impl<'a> Stored<'a> {
         let (cause, rest) = take_if(first & HAS_CAUSE != 0, rest)?;
         let (len, rest) = take::<u16>(rest)?;
         Some(Self {
-            key: Key { incarnation: u32::from_le_bytes(incarnation), lane, counter },
+            key: Key {
+                incarnation: u32::from_le_bytes(incarnation),
+                lane,
+                counter,
+            },
             kind: Kind(kind),
-            time: Timestamp { boot, uptime_ms, wall_ms },
+            time: Timestamp {
+                boot,
+                uptime_ms,
+                wall_ms,
+            },
             tag,
             cause,
             body: rest.get(..usize::from(len))?,
@@ -112,12 +122,7 @@ impl<'a> Stored<'a> {
 /// Puts a record together in `buffer`, whose bytes from `HEAD_MAX` on already hold the body (`record.body` is
 /// ignored), and pads it to the flash's word, so that it is programmed at once. Gives the length.
 #[cfg(feature = "outbox")]
-pub(crate) fn assemble(
-    buffer: &mut [u8],
-    record: &Stored<'_>,
-    body_len: usize,
-    word: u32,
-) -> Option<usize> {
+pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, word: u32) -> Option<usize> {
     let head = record.head(body_len)?;
     let end = head.len() + body_len;
     let padded = end.next_multiple_of(word as usize);
@@ -139,5 +144,9 @@ fn take<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
 }
 
 fn take_if<T: DeserializeOwned>(present: bool, bytes: &[u8]) -> Option<(Option<T>, &[u8])> {
-    if present { take(bytes).map(|(value, rest)| (Some(value), rest)) } else { Some((None, bytes)) }
+    if present {
+        take(bytes).map(|(value, rest)| (Some(value), rest))
+    } else {
+        Some((None, bytes))
+    }
 }

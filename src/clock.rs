@@ -1,0 +1,70 @@
+//! Time as the device knows it: always since boot, and of the world once somebody trustworthy has told it.
+
+use crate::Timestamp;
+
+/// Counts milliseconds since boot.
+pub trait Clock {
+    /// Milliseconds since boot; never goes back.
+    fn uptime_ms(&self) -> u64;
+}
+
+/// embassy-time's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmbassyClock;
+
+impl Clock for EmbassyClock {
+    fn uptime_ms(&self) -> u64 {
+        embassy_time::Instant::now().as_millis()
+    }
+}
+
+/// A wall clock that differs from the one known by more than this has jumped.
+const JUMP_MS: u64 = 5 * 60 * 1000;
+
+/// What the device knows about the time of the world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WallClock {
+    /// Wall time minus uptime.
+    offset_ms: Option<u64>,
+    /// A first answer said so; until a second agrees, nothing expires by it.
+    doubted: Option<u64>,
+}
+
+impl WallClock {
+    pub(crate) const fn unknown() -> Self {
+        Self {
+            offset_ms: None,
+            doubted: None,
+        }
+    }
+
+    /// Someone trustworthy said what time it is. A jump is believed for new records at once, since the old time
+    /// is no better, but nothing expires until a second answer agrees.
+    pub(crate) fn learn(&mut self, wall_ms: u64, uptime_ms: u64) {
+        let Some(offset) = wall_ms.checked_sub(uptime_ms) else {
+            return;
+        };
+        let near = |known: u64| known.abs_diff(offset) <= JUMP_MS;
+        self.doubted = match (self.offset_ms, self.doubted) {
+            (_, Some(doubted)) if near(doubted) => None,
+            (Some(known), None) if near(known) => None,
+            _ => Some(offset),
+        };
+        self.offset_ms = Some(offset);
+    }
+
+    pub(crate) fn now(&self, uptime_ms: u64) -> Option<u64> {
+        self.offset_ms.map(|offset| offset.saturating_add(uptime_ms))
+    }
+
+    /// For how long a record has waited, where that is known beyond doubt.
+    pub(crate) fn age_ms(&self, time: &Timestamp, boot: u32, uptime_ms: u64) -> Option<u64> {
+        if time.boot == boot {
+            return uptime_ms.checked_sub(time.uptime_ms);
+        }
+        if self.doubted.is_some() {
+            return None;
+        }
+        self.now(uptime_ms)?.checked_sub(time.wall_ms?)
+    }
+}

@@ -1,0 +1,201 @@
+//! What an application chooses: whose outbox it is, where it lies, and how each lane behaves.
+
+use core::time::Duration;
+
+use heapless::Vec;
+
+use crate::{
+    DeviceId, Geometry, LaneSpan, Layout, LayoutError,
+    layout::{LANES_MAX, metadata_pages},
+    ledger::snapshot_max,
+    stored::Stored,
+};
+
+/// A ring needs a page to write to while the oldest is given up.
+pub(crate) const PAGES_MIN: u16 = 2;
+
+/// What `enqueue` does when a lane has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum WhenFull {
+    /// Refuse the new record with an error; nothing is lost.
+    Refuse,
+    /// Give up the oldest page of records and account for them.
+    EvictOldest,
+}
+
+/// A lane: a priority class with a ring, a counter and a policy of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct LaneConfig {
+    /// Pages of its ring, at least two.
+    pub pages: u16,
+    /// Pages kept free behind the ring, into which a later firmware can grow it.
+    pub room: u16,
+    /// What happens when the ring is full.
+    pub when_full: WhenFull,
+    /// Records that are older go to the dead letters.
+    pub max_age: Option<Duration>,
+    /// Records that the receiver has rejected so often go to the dead letters.
+    pub max_attempts: u16,
+}
+
+impl LaneConfig {
+    /// A lane of so many pages that refuses records when it is full, keeps them however old they are, and takes
+    /// five rejections for final.
+    pub const fn new(pages: u16) -> Self {
+        Self {
+            pages,
+            room: 0,
+            when_full: WhenFull::Refuse,
+            max_age: None,
+            max_attempts: 5,
+        }
+    }
+
+    /// Keeps so many pages free behind the ring, to grow into.
+    pub const fn room(self, pages: u16) -> Self {
+        Self { room: pages, ..self }
+    }
+
+    /// Gives up the oldest records when the ring is full.
+    pub const fn evict_oldest(self) -> Self {
+        Self {
+            when_full: WhenFull::EvictOldest,
+            ..self
+        }
+    }
+
+    /// Sends records that are older to the dead letters.
+    pub const fn max_age(self, age: Duration) -> Self {
+        Self {
+            max_age: Some(age),
+            ..self
+        }
+    }
+
+    /// Sends records that were rejected so often to the dead letters.
+    pub const fn max_attempts(self, attempts: u16) -> Self {
+        Self {
+            max_attempts: attempts,
+            ..self
+        }
+    }
+}
+
+/// Whose outbox it is, where it lies, and its lanes in order of priority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Config<const LANES: usize> {
+    /// Whose records these are.
+    pub device: DeviceId,
+    /// Where the region begins on the flash: the first byte of a page.
+    pub origin: u32,
+    /// Pages of the dead-letter ring, at least two.
+    pub dead_letter_pages: u16,
+    /// The lanes, the most urgent first.
+    pub lanes: [LaneConfig; LANES],
+}
+
+impl<const LANES: usize> Config<LANES> {
+    /// An outbox at the flash's start with the smallest dead-letter ring.
+    pub const fn new(device: DeviceId, lanes: [LaneConfig; LANES]) -> Self {
+        Self {
+            device,
+            origin: 0,
+            dead_letter_pages: PAGES_MIN,
+            lanes,
+        }
+    }
+
+    /// Puts the region there.
+    pub fn at(self, origin: u32) -> Self {
+        Self { origin, ..self }
+    }
+
+    /// Gives the dead letters so many pages.
+    pub fn dead_letter_pages(self, pages: u16) -> Self {
+        Self {
+            dead_letter_pages: pages,
+            ..self
+        }
+    }
+
+    /// Bytes of flash that the region takes, from its origin on.
+    pub const fn region_size(&self, geometry: Geometry) -> u32 {
+        let mut pages = metadata_pages(geometry) as u32 + self.dead_letter_pages as u32;
+        let mut lane = 0;
+        while lane < LANES {
+            #[allow(
+                clippy::indexing_slicing,
+                reason = "a const fn has no iterators, and the bound stands above"
+            )]
+            let config = &self.lanes[lane];
+            pages += config.pages as u32 + config.room as u32;
+            lane += 1;
+        }
+        pages * geometry.page()
+    }
+
+    /// The layout that this configuration asks for on a flash of so many bytes.
+    pub(crate) fn layout(
+        &self,
+        geometry: Geometry,
+        record_max: u16,
+        pages_max: u16,
+        capacity: u32,
+    ) -> Result<Layout, LayoutError> {
+        if LANES == 0 || LANES > LANES_MAX {
+            return Err(LayoutError::Lanes);
+        }
+        if !self.origin.is_multiple_of(geometry.page()) {
+            return Err(LayoutError::Origin);
+        }
+        let rings = self
+            .lanes
+            .iter()
+            .map(|lane| lane.pages)
+            .chain([self.dead_letter_pages]);
+        if rings.clone().any(|pages| pages < PAGES_MIN || pages > pages_max) {
+            return Err(LayoutError::Pages);
+        }
+        if u32::from(record_max) > geometry.largest_item() {
+            return Err(LayoutError::Record);
+        }
+        if u64::from(self.origin) + u64::from(self.region_size(geometry)) > u64::from(capacity) {
+            return Err(LayoutError::Capacity);
+        }
+        let mut first = metadata_pages(geometry);
+        let mut place = |pages: u16, room: u16| {
+            let span = LaneSpan { first, pages };
+            first = first.checked_add(pages)?.checked_add(room)?;
+            Some(span)
+        };
+        let dead_letters = place(self.dead_letter_pages, 0).ok_or(LayoutError::Capacity)?;
+        let mut lanes = Vec::new();
+        for lane in &self.lanes {
+            let span = place(lane.pages, lane.room).ok_or(LayoutError::Capacity)?;
+            lanes.push(span).map_err(|_| LayoutError::Lanes)?;
+        }
+        Ok(Layout {
+            device: self.device.clone(),
+            record_max,
+            dead_letters,
+            lanes,
+        })
+    }
+}
+
+/// The longest stored form of a record whose body has at most so many bytes.
+pub(crate) const fn stored_max(record: usize, word: usize) -> usize {
+    (Stored::HEAD_MAX + record).next_multiple_of(word)
+}
+
+/// Bytes of the buffer that [`Resources`](crate::Resources) needs for so many lanes and bodies of so many bytes:
+/// a record or a snapshot of the metadata is put together in it.
+pub const fn buffer_size(lanes: usize, record: usize) -> usize {
+    let word = Geometry::WORD_MAX;
+    let stored = stored_max(record, word);
+    let snapshot = word + snapshot_max(lanes).next_multiple_of(word);
+    if stored > snapshot { stored } else { snapshot }
+}

@@ -1,0 +1,41 @@
+//! The application's view of the dead letters: list them, send one again, give one up.
+
+use embassy_sync::blocking_mutex::raw::RawMutex;
+use embedded_storage_async::nor_flash::MultiwriteNorFlash;
+
+use crate::{Clock, Error, Key, Stored, ledger, outbox::Shared};
+
+/// Records that could not be sent: rejected, too old, or in the way.
+pub struct DeadLetters<'r, F, const LANES: usize, const PAGES: usize, M: RawMutex, C> {
+    shared: &'r Shared<'r, F, M, C, LANES, PAGES>,
+}
+
+impl<'r, F, M, C, const LANES: usize, const PAGES: usize> DeadLetters<'r, F, LANES, PAGES, M, C>
+where
+    F: MultiwriteNorFlash,
+    M: RawMutex,
+    C: Clock,
+{
+    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES, PAGES>) -> Self {
+        Self { shared }
+    }
+
+    /// Shows every dead letter, the longest dead first; its `cause` says why it is one.
+    pub async fn list(&self, mut show: impl FnMut(&Stored<'_>)) -> Result<(), Error<F::Error>> {
+        self.shared
+            .lock()
+            .await
+            .inspect(ledger::DEAD_LETTERS, &mut show)
+            .await
+    }
+
+    /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if 8 are under way.
+    pub async fn retry(&self, key: Key) -> Result<bool, Error<F::Error>> {
+        self.shared.lock().await.retry(key).await
+    }
+
+    /// Gives a dead letter up for good. `false` if there is no such letter.
+    pub async fn discard(&self, key: Key) -> Result<bool, Error<F::Error>> {
+        self.shared.lock().await.discard(key).await
+    }
+}

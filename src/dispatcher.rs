@@ -1,0 +1,156 @@
+//! The sender's handle: what to send next, and what the answers mean for the flash.
+
+use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
+use embedded_storage_async::nor_flash::MultiwriteNorFlash;
+use heapless::Vec;
+
+use crate::{Clock, EmbassyClock, Entry, Error, Key, Stored, account::Account, outbox::Shared};
+
+/// What can be said about a lane in one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Window {
+    /// Whose counters these are; a batch holds one incarnation.
+    pub incarnation: u32,
+    /// The lane.
+    pub lane: u8,
+    /// Every counter below is settled or accounted for.
+    pub floor: u64,
+    /// The next counter that will be handed out.
+    pub issued: u64,
+    /// Records that were taken.
+    pub taken: u16,
+    /// More are pending.
+    pub has_more: bool,
+}
+
+/// What became of rejected records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Rejection {
+    /// So many will be tried again.
+    pub retrying: u16,
+    /// So many went to the dead letters.
+    pub parked: u16,
+    /// Some would have, but too many did in a row: parking pauses until something is delivered.
+    pub is_paused: bool,
+}
+
+/// Drains the outbox: there is one, in the task that sends.
+///
+/// Every method locks the storage for its own duration only, never across the network. Dropping one of their
+/// futures breaks no promise; at worst a record is sent once more.
+pub struct Dispatcher<
+    'r,
+    F,
+    const LANES: usize,
+    const PAGES: usize,
+    const RECORD: usize,
+    M: RawMutex = CriticalSectionRawMutex,
+    C = EmbassyClock,
+> {
+    shared: &'r Shared<'r, F, M, C, LANES, PAGES>,
+}
+
+impl<'r, F, M, C, const LANES: usize, const PAGES: usize, const RECORD: usize>
+    Dispatcher<'r, F, LANES, PAGES, RECORD, M, C>
+where
+    F: MultiwriteNorFlash,
+    M: RawMutex,
+    C: Clock,
+{
+    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES, PAGES>) -> Self {
+        Self { shared }
+    }
+
+    /// Shows the oldest pending records of a lane to `take`, in order, until it takes no more. Those that have grown
+    /// too old go to the dead letters first.
+    pub async fn window(
+        &mut self,
+        lane: u8,
+        mut take: impl FnMut(&Stored<'_>) -> bool,
+    ) -> Result<Window, Error<F::Error>> {
+        self.shared.lock().await.window(lane, &mut take).await
+    }
+
+    /// Removes records that the receiver has, in one pass, in whatever order. Says how many were there.
+    pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
+        let mut store = self.shared.lock().await;
+        if usize::from(lane) < LANES {
+            store.settle(lane, delivered).await
+        } else {
+            Err(Error::NoSuchLane)
+        }
+    }
+
+    /// Counts a rejection of each of these records; those rejected too often go to the dead letters.
+    pub async fn reject(&mut self, lane: u8, rejected: &[Key]) -> Result<Rejection, Error<F::Error>> {
+        let mut store = self.shared.lock().await;
+        if usize::from(lane) < LANES {
+            store.reject(lane, rejected).await
+        } else {
+            Err(Error::NoSuchLane)
+        }
+    }
+
+    /// Parking goes on, although many records were parked in a row.
+    pub async fn resume_parking(&mut self) {
+        self.shared.lock().await.resume_parking();
+    }
+
+    /// Shows the dead letters that are to be sent again.
+    pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
+        self.shared.lock().await.late(&mut take).await
+    }
+
+    /// Removes dead letters that the receiver has after all.
+    pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
+        self.shared.lock().await.settle_late(delivered).await
+    }
+
+    /// What the receiver has to be told about counters that will not arrive.
+    pub async fn account(&mut self) -> Vec<Entry, { Account::MAX }> {
+        self.shared.lock().await.account().iter().copied().collect()
+    }
+
+    /// The receiver knows of these entries now.
+    pub async fn confirm(&mut self, entries: &[Entry]) {
+        self.shared.lock().await.confirm(entries);
+    }
+
+    /// The receiver asks what became of counters; the account answers. `asked.reason` does not matter.
+    pub async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
+        self.shared.lock().await.explain(asked).await
+    }
+
+    /// Takes a new incarnation for new records, because the receiver says that this device is stale or disputed.
+    pub async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
+        self.shared.lock().await.renew_incarnation().await
+    }
+
+    /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
+    pub async fn former_incarnations(&mut self, mut show: impl FnMut(u32, &[u64])) {
+        self.shared
+            .lock()
+            .await
+            .formers()
+            .for_each(|(incarnation, issued)| show(incarnation, issued));
+    }
+
+    /// The receiver has closed the books of an earlier incarnation.
+    pub async fn close_incarnation(&mut self, incarnation: u32) {
+        self.shared.lock().await.close_former(incarnation);
+    }
+
+    /// An authenticated answer said what time it is, in milliseconds since 1970.
+    pub async fn learn_time(&mut self, wall_ms: u64) {
+        self.shared.lock().await.learn_time(wall_ms);
+    }
+
+    /// The incarnation of new records, the number of this boot, and a random number that tells it from another
+    /// with the same number.
+    pub async fn identity(&mut self) -> (u32, u32, u32) {
+        let store = self.shared.lock().await;
+        (store.incarnation(), store.boot(), store.boot_nonce)
+    }
+}
