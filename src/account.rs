@@ -164,6 +164,9 @@ impl Account {
 
     /// Explains those of the counters that nothing explains yet.
     pub(crate) fn fill(&mut self, entry: Entry) {
+        if entry.len == 0 {
+            return;
+        }
         match self.0.iter().find(|known| known.overlaps(&entry)).copied() {
             Some(known) => entry.without(&known).into_iter().for_each(|rest| self.fill(rest)),
             None => self.insert(entry),
@@ -209,15 +212,19 @@ impl Account {
             entry = entry.join(&self.0.swap_remove(at));
         }
         if let Err(entry) = self.0.push(entry) {
-            self.join_nearest();
-            // There are more entries than lanes and incarnations, so two could be joined.
+            if !self.join_nearest() {
+                // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
+                // operator then.
+                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
+                self.0.remove(other.unwrap_or(0));
+            }
             self.explain(entry);
         }
     }
 
     /// Joins the two entries with the least between them. What lies between was settled, or is still pending:
     /// the receiver lets a record that it has, or that still comes, win over its entry.
-    fn join_nearest(&mut self) {
+    fn join_nearest(&mut self) -> bool {
         let mut best: Option<((bool, u64), usize, usize)> = None;
         for (i, a) in self.0.iter().enumerate() {
             for (j, b) in self.0.iter().enumerate() {
@@ -238,6 +245,8 @@ impl Account {
         {
             self.0.retain(|entry| *entry != a && *entry != b);
             self.insert(a.join(&b));
+            return true;
         }
+        false
     }
 }

@@ -200,8 +200,8 @@ impl<'f, F: NorFlash> Guard<'f, F> {
 
     /// The queue passes over corrupt items without a word, and stumbles over one that is longer than its buffer.
     /// So what it reads is looked at here as well: a header, then the data right behind it, twice if the first
-    /// time did not add up.
-    fn watch(&mut self, offset: u32, bytes: &mut [u8]) {
+    /// time did not add up. Says where an item lies whose pop was cut.
+    fn watch(&mut self, offset: u32, bytes: &mut [u8]) -> Option<(u32, Header)> {
         if let Some((at, header)) = self.last_header
             && offset == at + Self::GEOMETRY.word()
             && bytes.len() as u32 == Self::GEOMETRY.round_up(header.len.into())
@@ -214,9 +214,10 @@ impl<'f, F: NorFlash> Guard<'f, F> {
                     self.suspect = None;
                 }
                 Judgement::Corrupt => self.suspect = Some(at),
-                _ => self.suspect = None,
+                Judgement::PopCut => return Some((at, header)),
+                Judgement::Whole => self.suspect = None,
             }
-            return;
+            return None;
         }
         self.last_header = None;
         if bytes.len() == Self::WORD
@@ -231,6 +232,7 @@ impl<'f, F: NorFlash> Guard<'f, F> {
                 self.last_header = Some((offset, header));
             }
         }
+        None
     }
 }
 
@@ -244,7 +246,12 @@ impl<F: NorFlash> ReadNorFlash for Guard<'_, F> {
     async fn read(&mut self, offset: u32, bytes: &mut [u8]) -> Result<(), Self::Error> {
         let (page, within) = Self::place(offset);
         self.pages.read(page, within, bytes).await?;
-        self.watch(offset, bytes);
+        if let Some((at, header)) = self.watch(offset, bytes) {
+            // Its cells may be weak and read as whole the next time: finish what was begun.
+            let (page, within) = Self::place(at);
+            let cells = header.popped().word();
+            self.pages.program(page, within, cells.get(..Self::WORD).unwrap_or_default()).await?;
+        }
         Ok(())
     }
 

@@ -18,7 +18,8 @@ mod item;
 mod layout;
 mod ledger;
 mod pages;
-// pub mod scan;
+pub mod scan;
+mod snapshots;
 
 // The way of a record on the device: enqueue, ring, dispatch.
 #[cfg(feature = "outbox")]

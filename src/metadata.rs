@@ -8,12 +8,12 @@ use embedded_storage_async::nor_flash::NorFlash;
 
 use crate::{
     Error, Geometry, Layout,
-    geometry::FORMAT,
     guard::{ERASE_TRIES, GuardError, is_blank},
-    item::{Header, Judgement, data_crc},
+    item::{Header, data_crc},
     layout::metadata_half,
     ledger::Ledger,
     settle::READS,
+    snapshots::Halves,
 };
 
 /// Where the metadata lie and where the next snapshot goes.
@@ -35,15 +35,6 @@ pub(crate) enum Loaded {
     OtherFormat(u8),
     /// The newest snapshot: where its bytes stand in the buffer.
     Snapshot(core::ops::Range<usize>),
-}
-
-/// A snapshot that was whole when it was read.
-#[derive(Clone, Copy)]
-struct Candidate {
-    half: u32,
-    offset: u32,
-    header: Header,
-    sequence: u32,
 }
 
 impl Metadata {
@@ -73,14 +64,23 @@ impl Metadata {
         self.newest = None;
         let mut below = u32::MAX;
         let mut other_format = None;
-        while let Some(best) = self.newest_below(flash, buffer, below, &mut other_format).await? {
+        let mut halves = Halves {
+            flash,
+            geometry,
+            origin: self.origin,
+        };
+        while let Some(best) = halves
+            .newest_below(buffer, below, &mut other_format)
+            .await
+            .map_err(Error::Flash)?
+        {
             for _ in 0..READS {
-                if let Some(len) = self.read_whole(flash, &best, buffer).await? {
+                if let Some(len) = halves.read_whole(&best, buffer).await.map_err(Error::Flash)? {
                     let cells = buffer
                         .get(..word + geometry.round_up(len as u32) as usize)
                         .unwrap_or_default();
-                    let address = self.address(geometry, best.half, best.offset);
-                    flash.write(address, cells).await.map_err(Error::Flash)?;
+                    let address = halves.address(best.half, best.offset);
+                    halves.flash.write(address, cells).await.map_err(Error::Flash)?;
                     self.newest = Some(best.half);
                     self.sequence = best.sequence;
                     return Ok(Loaded::Snapshot(word..word + len));
@@ -90,88 +90,6 @@ impl Metadata {
             below = best.sequence;
         }
         Ok(other_format.map_or(Loaded::Nothing, Loaded::OtherFormat))
-    }
-
-    async fn newest_below<F: NorFlash>(
-        &mut self,
-        flash: &mut F,
-        buffer: &mut [u8],
-        below: u32,
-        other_format: &mut Option<u8>,
-    ) -> Result<Option<Candidate>, Error<F::Error>> {
-        let geometry = const { Geometry::of::<F>() };
-        let word = geometry.word();
-        let mut best: Option<Candidate> = None;
-        for half in 0..2 {
-            let mut offset = word;
-            while offset + word <= metadata_half(geometry) {
-                let mut cells = [0xff; Geometry::WORD_MAX];
-                let cells = cells.get_mut(..word as usize).unwrap_or_default();
-                flash
-                    .read(self.address(geometry, half, offset), cells)
-                    .await
-                    .map_err(Error::Flash)?;
-                if cells.iter().all(|&byte| byte == 0xff) {
-                    break;
-                }
-                let here = Header::parse(cells).map(|header| Candidate {
-                    half,
-                    offset,
-                    header,
-                    sequence: 0,
-                });
-                let fits = |found: &Candidate| {
-                    offset + geometry.item_span(found.header.len.into()) <= metadata_half(geometry)
-                };
-                let Some(found) = here.filter(fits) else {
-                    offset += word;
-                    continue;
-                };
-                let Some(len) = self.read_whole(flash, &found, buffer).await? else {
-                    offset += word;
-                    continue;
-                };
-                offset += geometry.item_span(found.header.len.into());
-                let bytes = buffer.get(word as usize..word as usize + len).unwrap_or_default();
-                match postcard::take_from_bytes::<(u8, u32)>(bytes) {
-                    Ok(((FORMAT, sequence), _)) => {
-                        if sequence < below && best.is_none_or(|best| best.sequence <= sequence) {
-                            best = Some(Candidate { sequence, ..found });
-                        }
-                    }
-                    _ => *other_format = bytes.first().copied().or(*other_format),
-                }
-            }
-        }
-        Ok(best)
-    }
-
-    /// Reads a snapshot with its header into the buffer; gives its length if it is whole.
-    async fn read_whole<F: NorFlash>(
-        &mut self,
-        flash: &mut F,
-        found: &Candidate,
-        buffer: &mut [u8],
-    ) -> Result<Option<usize>, Error<F::Error>> {
-        let geometry = const { Geometry::of::<F>() };
-        let word = geometry.word() as usize;
-        let len = usize::from(found.header.len);
-        let padded = geometry.round_up(len as u32) as usize;
-        let Some((head, data)) = buffer
-            .get_mut(..word + padded)
-            .and_then(|cells| cells.split_at_mut_checked(word))
-        else {
-            return Ok(None);
-        };
-        let address = self.address(geometry, found.half, found.offset + word as u32);
-        flash.read(address, data).await.map_err(Error::Flash)?;
-        head.iter_mut()
-            .zip(found.header.word())
-            .for_each(|(cell, byte)| *cell = byte);
-        let whole = data
-            .get(..len)
-            .is_some_and(|data| found.header.judge(data) == Judgement::Whole);
-        Ok(whole.then_some(len))
     }
 
     /// Writes a snapshot and sees that it is there. On failure the one before it still counts, or this one does.

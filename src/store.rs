@@ -337,7 +337,7 @@ where
         if let Some(item) = this.find(flash, page, key, buffer).await? {
             let span = Self::GEOMETRY.item_span(item.header.len.into());
             this.remove(flash, page, &item).await?;
-            self.note_removed(ring, span);
+            self.note_removed(ring, 1, span);
         }
         Ok(())
     }
@@ -351,45 +351,47 @@ where
         reason: fn(&Stored<'_>) -> Reason,
     ) -> Result<Option<Key>, Error<F::Error>> {
         let mut last = None;
-        // A page that holds records of more incarnations than this is explained when the receiver asks.
-        let mut entries: Vec<Entry, 4> = Vec::new();
-        let mut counts: Vec<u32, 4> = Vec::new();
-        let (mut records, mut bytes) = (0, 0);
-        let mut note = |data: &[u8], pending: bool| {
-            let Some(stored) = Stored::decode(data) else {
-                return true;
-            };
-            last = Some(stored.key);
-            if !pending {
-                return true;
-            }
-            records += 1;
-            bytes += Self::GEOMETRY.item_span(data.len() as u32);
-            let entry = Entry::of(stored.key, reason(&stored));
-            match (entries.last_mut(), counts.last_mut()) {
-                // Dead letters are not in the order of their counters, and what lies between may be pending.
-                (Some(known), Some(count)) if ring != DEAD_LETTERS && known.is_continued_by(&entry) => {
-                    known.len = entry.first - known.first + 1;
-                    *count += 1;
+        let mut explained = 0;
+        loop {
+            // Dead letters need an entry each, so a page may take several rounds.
+            let mut entries: Vec<(Entry, u32), 4> = Vec::new();
+            let (mut seen, mut bytes) = (0, 0);
+            let mut note = |data: &[u8], pending: bool| {
+                let Some(stored) = Stored::decode(data) else { return true };
+                last = Some(stored.key);
+                seen += u32::from(pending);
+                if !pending || seen <= explained {
+                    return true;
                 }
-                _ => drop((entries.push(entry), counts.push(1))),
+                let entry = Entry::of(stored.key, reason(&stored));
+                match entries.last_mut() {
+                    // Dead letters are not in the order of their counters, and what lies between may be pending.
+                    Some((known, records)) if ring != DEAD_LETTERS && known.is_continued_by(&entry) => {
+                        known.len = entry.first - known.first + 1;
+                        *records += 1;
+                    }
+                    _ => {
+                        if entries.push((entry, 1)).is_err() {
+                            return false;
+                        }
+                    }
+                }
+                bytes += Self::GEOMETRY.item_span(data.len() as u32);
+                true
+            };
+            let (this, _, flash, buffer) = self.parts(ring)?;
+            let rest = this.walk(flash, page, buffer, &mut note).await?;
+            for (entry, records) in &entries {
+                self.ledger.account.explain(*entry);
+                self.note_given_up(entry, *records);
+                explained += records;
+                self.note_removed(ring, *records, 0);
             }
-            true
-        };
-        let (this, _, flash, buffer) = self.parts(ring)?;
-        this.walk(flash, page, buffer, &mut note).await?;
-        for entry in &entries {
-            self.ledger.account.explain(*entry);
+            self.note_removed(ring, 0, bytes);
+            if rest.is_none() {
+                return Ok(last);
+            }
         }
-        if let Ok(lane) = self.lane_mut(ring) {
-            let depth = &mut lane.stats.depth;
-            depth.records = depth.records.saturating_sub(records);
-            depth.bytes = depth.bytes.saturating_sub(bytes);
-        }
-        for (entry, records) in entries.iter().zip(counts) {
-            self.note_given_up(entry, records);
-        }
-        Ok(last)
     }
 
     /// Erases a page whose records were explained, unless it holds others by now.
@@ -423,11 +425,11 @@ where
         self.publish(Event::Queued(key));
     }
 
-    fn note_removed(&mut self, ring: u8, span: u32) {
+    fn note_removed(&mut self, ring: u8, records: u32, bytes: u32) {
         if let Ok(lane) = self.lane_mut(ring) {
             let depth = &mut lane.stats.depth;
-            depth.records = depth.records.saturating_sub(1);
-            depth.bytes = depth.bytes.saturating_sub(span);
+            depth.records = depth.records.saturating_sub(records);
+            depth.bytes = depth.bytes.saturating_sub(bytes);
         }
     }
 

@@ -146,10 +146,9 @@ where
         for ledger in &mut self.ledger.lanes {
             ledger.attempts.retain(|attempts| !keys.contains(&attempts.key));
         }
+        self.note_removed(ring, removed, bytes);
         if let Ok(lane) = self.lane_mut(ring) {
-            let depth = &mut lane.stats.depth;
-            depth.records = depth.records.saturating_sub(removed);
-            depth.bytes = depth.bytes.saturating_sub(bytes);
+            let depth = lane.stats.depth;
             lane.stats.delivered += removed;
             lane.parked_in_a_row = 0;
             if depth.is_exact && depth.records == 0 {

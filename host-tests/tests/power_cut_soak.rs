@@ -1,0 +1,54 @@
+//! Random lives with many power cuts, in every fault class and every geometry, lose nothing. A failure prints the
+//! command that replays its life.
+
+use host_tests::flash::FaultClass;
+use host_tests::soak::{Tally, geometries, run_life};
+
+/// Lives of each class in each geometry; `cargo xtask soak` runs as many as one likes.
+const LIVES: u64 = 60;
+
+fn soak(class: FaultClass) {
+    let mut tally = Tally::default();
+    for geometry in geometries() {
+        for seed in 0..LIVES {
+            match run_life(geometry, class, seed) {
+                Ok(life) => tally += life,
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+    }
+    println!("{class}: {tally:?}");
+    // A soak in which nothing happens proves nothing.
+    assert!(tally.cuts >= tally.lives * 12, "{tally:?}");
+    assert!(tally.cuts_in_recovery * 20 > tally.cuts, "{tally:?}");
+    assert!(tally.acknowledged > tally.cuts, "{tally:?}");
+    assert!(tally.delivered * 2 > tally.acknowledged, "{tally:?}");
+    assert!(tally.dropped_futures > tally.lives && tally.driver_errors > tally.lives, "{tally:?}");
+}
+
+macro_rules! classes {
+    ($($test:ident = $class:ident),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            soak(FaultClass::$class);
+        })+
+
+        #[test]
+        fn every_class_is_soaked() {
+            assert_eq!(FaultClass::ALL, [$(FaultClass::$class),+]);
+        }
+    };
+}
+
+classes! {
+    a_program_torn_to_a_prefix_loses_nothing = ProgramPrefix,
+    a_program_torn_to_random_bits_loses_nothing = ProgramRandomBits,
+    an_erase_torn_to_random_bits_loses_nothing = EraseRandomBits,
+    an_erase_with_blank_markers_loses_nothing = EraseMarkersBlank,
+    an_erase_torn_to_a_prefix_loses_nothing = ErasePrefix,
+    an_erase_torn_from_the_end_loses_nothing = EraseSuffix,
+    an_erase_cut_while_all_zero_loses_nothing = EraseAllZero,
+    weak_bits_of_a_program_lose_nothing = WeakProgram,
+    weak_bits_of_an_erase_lose_nothing = WeakErase,
+    all_faults_mixed_lose_nothing = Mixed,
+}

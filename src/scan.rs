@@ -1,0 +1,220 @@
+//! Reading a region without changing it: for programs on the host that look at a dump, and for a device that wants
+//! to look before it opens.
+//!
+//! [`metadata`] says whose region it is and how far its counters came; [`items`] shows every record that can still
+//! be read, the removed ones included. Both only read. Unlike the boot check they read every cell once: of a flash
+//! whose last operation was cut they may show something else than the device will decide.
+//!
+//! ```
+//! use pillarbox::scan::{BUFFER, Image, ScanError};
+//!
+//! let dump = vec![0xff; 65536];
+//! let mut buffer = vec![0; BUFFER];
+//! let found = Image::new(&dump).metadata(0, &mut buffer);
+//! assert_eq!(found, Err(ScanError::NoRegion));
+//! ```
+
+mod image;
+mod rings;
+
+use core::fmt;
+
+use embedded_storage_async::nor_flash::ReadNorFlash;
+use heapless::Vec;
+
+pub use image::{Image, OutOfBounds};
+pub use rings::{Item, Ring, State, items};
+
+use crate::{
+    Entry, Geometry, Key, Layout,
+    account::Account,
+    layout::{LANES_MAX, metadata_half, metadata_pages},
+    ledger::{LATE, LaneLedger, Ledger, SnapshotHead},
+    snapshots::Halves,
+};
+
+/// A buffer of so many bytes is enough for every region. One of a page, and of 4096 at least, is enough for a region
+/// with that page.
+pub const BUFFER: usize = 65536;
+
+/// Why a region could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanError<E> {
+    /// The flash driver failed.
+    Flash(E),
+    /// No page begins with the magic.
+    NoRegion,
+    /// There is a region, but no snapshot of its metadata is whole.
+    NoMetadata,
+    /// The region was written by another version of this library: its format has this number.
+    OtherFormat(u8),
+    /// The flash ends before the region does.
+    CutOff,
+    /// The buffer is smaller than a page, or than 4096 bytes.
+    SmallBuffer,
+}
+
+impl<E: fmt::Debug> fmt::Display for ScanError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flash(error) => write!(f, "the flash could not be read: {error:?}"),
+            Self::NoRegion => f.write_str("there is no outbox here: no page begins with the magic"),
+            Self::NoMetadata => f.write_str(
+                "the metadata cannot be read: no snapshot is whole. The records can still be shown to someone who \
+                 knows the layout",
+            ),
+            Self::OtherFormat(format) => write!(
+                f,
+                "this region has format {format}, which this version does not know"
+            ),
+            Self::CutOff => f.write_str("the flash or the dump ends before the region does"),
+            Self::SmallBuffer => f.write_str("the buffer must hold a page, and 4096 bytes at least"),
+        }
+    }
+}
+
+impl<E: fmt::Debug> core::error::Error for ScanError<E> {}
+
+impl<E> From<E> for ScanError<E> {
+    fn from(error: E) -> Self {
+        Self::Flash(error)
+    }
+}
+
+/// What the newest whole snapshot of a region says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// The sizes that the region was written with.
+    pub geometry: Geometry,
+    /// Whose region it is, and where its rings lie.
+    pub layout: Layout,
+    /// The snapshot's number; one is written whenever something of this changes.
+    pub sequence: u32,
+    /// The incarnation of new records.
+    pub incarnation: u32,
+    /// How often the region was opened.
+    pub boot: u32,
+    /// Something of several steps has begun. The next boot finishes it, or finds that it is finished.
+    pub is_unfinished: bool,
+    /// How far the counters of each lane came.
+    pub lanes: Vec<Counters, LANES_MAX>,
+    /// What will not arrive, and why.
+    pub account: Vec<Entry, { Account::MAX }>,
+    /// Dead letters that are to be sent again.
+    pub late: Vec<Key, LATE>,
+}
+
+/// How far a lane's counters came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// No counter from here on was ever handed out.
+    pub ceiling: u64,
+    /// Every counter below was handed out, or will never be; the truth lies between this and the ceiling.
+    pub next: u64,
+}
+
+/// Finds the sizes of the region that begins at `origin`: from the magic of either half of its metadata, and else from
+/// the first page that has one.
+pub async fn geometry<F: ReadNorFlash>(flash: &mut F, origin: u32) -> Result<Geometry, ScanError<F::Error>> {
+    let is_half = |geometry: Geometry, at: u32| [0, metadata_half(geometry)].contains(&at);
+    let is_page = |geometry: Geometry, at: u32| at.is_multiple_of(geometry.page());
+    let halves = [0].into_iter().chain((12..=16).map(|shift| 1u32 << shift));
+    for at in halves {
+        if let Some(found) = magic_at(flash, origin, at)
+            .await?
+            .filter(|found| is_half(*found, at))
+        {
+            return Ok(found);
+        }
+    }
+    let end = (flash.capacity() as u64).saturating_sub(origin.into());
+    for at in (0..u32::try_from(end).unwrap_or(u32::MAX)).step_by(256) {
+        if let Some(found) = magic_at(flash, origin, at)
+            .await?
+            .filter(|found| is_page(*found, at))
+        {
+            return Ok(found);
+        }
+    }
+    Err(ScanError::NoRegion)
+}
+
+async fn magic_at<F: ReadNorFlash>(
+    flash: &mut F,
+    origin: u32,
+    at: u32,
+) -> Result<Option<Geometry>, F::Error> {
+    // As many bytes as the widest word, so that every flash can read them.
+    let mut cells = [0; Geometry::WORD_MAX];
+    match origin.checked_add(at) {
+        Some(address) if u64::from(address) + cells.len() as u64 <= flash.capacity() as u64 => {
+            flash.read(address, &mut cells).await?;
+            Ok(cells.first_chunk().and_then(Geometry::from_magic))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Reads the newest whole snapshot of the region that begins at `origin`.
+pub async fn metadata<F: ReadNorFlash>(
+    flash: &mut F,
+    origin: u32,
+    buffer: &mut [u8],
+) -> Result<Metadata, ScanError<F::Error>> {
+    let geometry = geometry(flash, origin).await?;
+    check_bounds(flash, origin, geometry, metadata_pages(geometry).into(), buffer)?;
+    let mut halves = Halves {
+        flash,
+        geometry,
+        origin,
+    };
+    let (mut below, mut other_format) = (u32::MAX, None);
+    while let Some(newest) = halves.newest_below(buffer, below, &mut other_format).await? {
+        let word = geometry.word() as usize;
+        if let Some(len) = halves.read_whole(&newest, buffer).await?
+            && let Some(found) = decode(geometry, buffer.get(word..word + len).unwrap_or_default())
+        {
+            return Ok(found);
+        }
+        below = newest.sequence;
+    }
+    Err(other_format.map_or(ScanError::NoMetadata, ScanError::OtherFormat))
+}
+
+fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
+    let (SnapshotHead { sequence, layout }, ledger) = SnapshotHead::decode(snapshot)?;
+    let ledger = Ledger::<LANES_MAX>::decode(ledger)?;
+    let counters = |lane: &LaneLedger| Counters {
+        ceiling: lane.ceiling,
+        next: lane.next,
+    };
+    Some(Metadata {
+        geometry,
+        layout,
+        sequence,
+        incarnation: ledger.incarnation,
+        boot: ledger.boot,
+        is_unfinished: ledger.intent.is_some(),
+        lanes: ledger.lanes.iter().map(counters).collect(),
+        account: ledger.account.entries().iter().copied().collect(),
+        late: ledger.late,
+    })
+}
+
+/// Whether the region lies on the flash, and a page in the buffer.
+fn check_bounds<F: ReadNorFlash>(
+    flash: &F,
+    origin: u32,
+    geometry: Geometry,
+    pages: u32,
+    buffer: &[u8],
+) -> Result<(), ScanError<F::Error>> {
+    let end = u64::from(origin) + u64::from(pages) * u64::from(geometry.page());
+    if end > flash.capacity() as u64 || end > u32::MAX.into() {
+        return Err(ScanError::CutOff);
+    }
+    if buffer.len() < metadata_half(geometry) as usize {
+        return Err(ScanError::SmallBuffer);
+    }
+    Ok(())
+}
