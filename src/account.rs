@@ -3,7 +3,7 @@
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::Key;
+use crate::{Key, codec::Walk};
 
 /// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -32,8 +32,22 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every reason, by its number.
+    pub const ALL: [Self; 10] = [
+        Self::Superseded,
+        Self::Uncertain,
+        Self::Parked,
+        Self::Aborted,
+        Self::Cleared,
+        Self::Rejected,
+        Self::Expired,
+        Self::Evicted,
+        Self::Corrupt,
+        Self::Lost,
+    ];
+
     /// Number of reasons.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = Self::ALL.len();
 
     /// Whether a better explanation may take its place.
     fn is_provisional(self) -> bool {
@@ -123,7 +137,7 @@ impl Entry {
 }
 
 /// The open entries: disjoint, and bounded by joining neighbours when there are too many.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account(Vec<Entry, { Account::MAX }>);
 
 impl Account {
@@ -131,6 +145,27 @@ impl Account {
 
     pub(crate) const fn new() -> Self {
         Self(Vec::new())
+    }
+
+    pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
+        let blank = Entry {
+            incarnation: 0,
+            lane: 0,
+            reason: Reason::Lost,
+            first: 0,
+            len: 0,
+        };
+        walk.list(&mut self.0, blank, |entry, walk| {
+            walk.u32(&mut entry.incarnation);
+            walk.byte(&mut entry.lane);
+            let reason = walk.choice(entry.reason as u8, Reason::COUNT as u8);
+            entry.reason = Reason::ALL
+                .get(usize::from(reason))
+                .copied()
+                .unwrap_or(Reason::Lost);
+            walk.number(&mut entry.first);
+            walk.number(&mut entry.len);
+        });
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
@@ -215,7 +250,10 @@ impl Account {
             if !self.join_nearest() {
                 // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
                 // operator then.
-                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
+                let other = self
+                    .0
+                    .iter()
+                    .position(|known| known.incarnation != entry.incarnation);
                 self.0.remove(other.unwrap_or(0));
             }
             self.explain(entry);

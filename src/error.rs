@@ -56,7 +56,7 @@ pub enum OpenError<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LayoutError {
-    /// There must be 1 to 8 lanes.
+    /// There must be 1 to 6 lanes.
     Lanes,
     /// The region must begin at the start of a page.
     Origin,
@@ -71,7 +71,7 @@ pub enum LayoutError {
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Lanes => "an outbox has 1 to 8 lanes",
+            Self::Lanes => "an outbox has 1 to 6 lanes",
             Self::Origin => "the region must begin at the start of a page",
             Self::Pages => "a ring needs at least 2 pages, and at most the PAGES of its Resources",
             Self::Record => "a page of this flash cannot hold the largest record: lower RECORD",

@@ -2,7 +2,7 @@
 
 use embedded_storage_async::nor_flash::NorFlash;
 
-use crate::item;
+use crate::{Stored, item};
 
 /// The version of everything that lies in flash.
 pub(crate) const FORMAT: u8 = 1;
@@ -31,7 +31,9 @@ impl Geometry {
             word = F::WRITE_SIZE;
         }
         match Self::new(F::ERASE_SIZE as u32, word as u32) {
-            Some(geometry) if word % F::READ_SIZE == 0 && word % F::WRITE_SIZE == 0 => geometry,
+            Some(geometry) if word.is_multiple_of(F::READ_SIZE) && word.is_multiple_of(F::WRITE_SIZE) => {
+                geometry
+            }
             _ => panic_in_build(),
         }
     }
@@ -81,6 +83,12 @@ impl Geometry {
     /// The most data that an item can hold.
     pub const fn largest_item(&self) -> u32 {
         self.end_mark() - self.first_item() - self.word
+    }
+
+    /// Records that a page holds if each has a body of so many bytes: at least so many, because a record's head is
+    /// counted at its longest.
+    pub const fn records_per_page(&self, body: u32) -> u32 {
+        (self.end_mark() - self.first_item()) / self.item_span(Stored::HEAD_MAX as u32 + body)
     }
 
     /// What stands at the start of every page that was erased completely: format and sizes, so that a region

@@ -250,7 +250,9 @@ impl<F: NorFlash> ReadNorFlash for Guard<'_, F> {
             // Its cells may be weak and read as whole the next time: finish what was begun.
             let (page, within) = Self::place(at);
             let cells = header.popped().word();
-            self.pages.program(page, within, cells.get(..Self::WORD).unwrap_or_default()).await?;
+            self.pages
+                .program(page, within, cells.get(..Self::WORD).unwrap_or_default())
+                .await?;
         }
         Ok(())
     }

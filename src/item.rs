@@ -1,13 +1,13 @@
 //! The item of sequential-storage 8.0.2, byte for byte: what the boot check and the read-only scan know of it.
 
-use crc::{Algorithm, Crc, NoTable};
+use crc::{Algorithm, Crc, Digest, NoTable};
 
 use crate::Geometry;
 
 /// Bytes of an item's header, before padding to the word.
 pub(crate) const HEADER_LEN: usize = 8;
 
-const DATA_CRC: Crc<u32, NoTable> = Crc::<u32, NoTable>::new(&Algorithm {
+static DATA_CRC: Crc<u32, NoTable> = Crc::<u32, NoTable>::new(&Algorithm {
     width: 32,
     poly: 0x1edc_6f41,
     init: 0x7777_7777,
@@ -29,14 +29,33 @@ const LENGTH_CRC: Crc<u16, NoTable> = Crc::<u16, NoTable>::new(&Algorithm {
     residue: 0,
 });
 
-/// The checksum of an item's data. Never zero, because zero says "popped".
-pub(crate) fn data_crc(data: &[u8]) -> u32 {
-    let crc = DATA_CRC.checksum(data);
-    match (crc, crc & 0xff) {
-        (0, _) => 1,
-        (_, 0 | 0xff) => crc ^ 1,
-        _ => crc,
+/// The checksum of an item's data, piece by piece. Never zero, because zero says "popped".
+pub(crate) struct DataCrc(Digest<'static, u32, NoTable>);
+
+impl DataCrc {
+    pub(crate) fn new() -> Self {
+        Self(DATA_CRC.digest())
     }
+
+    pub(crate) fn update(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    pub(crate) fn end(self) -> u32 {
+        let crc = self.0.finalize();
+        match (crc, crc & 0xff) {
+            (0, _) => 1,
+            (_, 0 | 0xff) => crc ^ 1,
+            _ => crc,
+        }
+    }
+}
+
+/// The checksum of an item's data.
+pub(crate) fn data_crc(data: &[u8]) -> u32 {
+    let mut crc = DataCrc::new();
+    crc.update(data);
+    crc.end()
 }
 
 /// The checksum of an item's length. Never `0xffff`, which is what erased flash reads.

@@ -29,6 +29,11 @@ impl DeviceId {
             .map_err(|_| DeviceIdError::TooLong)
     }
 
+    /// A name that is none, to be read into.
+    pub(crate) fn blank() -> Self {
+        Self(String::new())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,9 +1,8 @@
 //! Which pages belong to what: the region's description of itself.
 
-use heapless::Vec;
-use serde::{Deserialize, Serialize};
+use heapless::{String, Vec};
 
-use crate::{DeviceId, Geometry};
+use crate::{DeviceId, Geometry, codec::Walk};
 
 /// The most lanes that a region can have: the metadata of so many fit in a half of theirs.
 pub(crate) const LANES_MAX: usize = 6;
@@ -26,7 +25,7 @@ pub(crate) const fn metadata_pages(geometry: Geometry) -> u16 {
 }
 
 /// Pages in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct LaneSpan {
     /// The first page, counted from the region's start.
@@ -36,6 +35,13 @@ pub struct LaneSpan {
 }
 
 impl LaneSpan {
+    const NONE: Self = Self { first: 0, pages: 0 };
+
+    fn walk(&mut self, walk: &mut Walk<'_>) {
+        walk.u16(&mut self.first);
+        walk.u16(&mut self.pages);
+    }
+
     pub(crate) fn end(&self) -> u32 {
         u32::from(self.first) + u32::from(self.pages)
     }
@@ -53,7 +59,7 @@ impl LaneSpan {
 }
 
 /// What a region holds, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Layout {
     /// Whose records these are.
@@ -68,6 +74,31 @@ pub struct Layout {
 
 impl Layout {
     pub(crate) const ENCODED_MAX: usize = 33 + 3 + 6 + 1 + LANES_MAX * 6;
+
+    /// The layout of nobody, to be read into.
+    pub(crate) fn blank() -> Self {
+        Self {
+            device: DeviceId::blank(),
+            record_max: 0,
+            dead_letters: LaneSpan::NONE,
+            lanes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
+        let mut name: Vec<u8, { DeviceId::MAX_LEN }> = self.device.as_str().bytes().collect();
+        walk.list(&mut name, 0, |byte, walk| walk.byte(byte));
+        match String::from_utf8(name)
+            .ok()
+            .and_then(|name| DeviceId::try_from(name).ok())
+        {
+            Some(device) => self.device = device,
+            None => walk.fail(),
+        }
+        walk.u16(&mut self.record_max);
+        self.dead_letters.walk(walk);
+        walk.list(&mut self.lanes, LaneSpan::NONE, LaneSpan::walk);
+    }
 
     /// Pages that the region takes, the metadata included.
     pub fn pages(&self) -> u32 {

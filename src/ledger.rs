@@ -1,9 +1,10 @@
 //! The metadata: one snapshot holds everything that must change together.
 
 use heapless::Vec;
-use serde::{Deserialize, Serialize};
 
-use crate::{Cause, Geometry, Key, Layout, Tag, account::Account, geometry::FORMAT, layout::LANES_MAX};
+use crate::{
+    Cause, Geometry, Key, Layout, Tag, account::Account, codec::Walk, geometry::FORMAT, layout::LANES_MAX,
+};
 
 /// Live tags a lane.
 pub(crate) const TAGS: usize = 16;
@@ -15,7 +16,7 @@ pub(crate) const LATE: usize = 8;
 pub(crate) const FORMER: usize = 2;
 
 /// The newest record of a tag; older ones with the same tag are superseded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tagged {
     pub(crate) tag: Tag,
     pub(crate) counter: u64,
@@ -24,14 +25,14 @@ pub(crate) struct Tagged {
 }
 
 /// How often a pending record was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempts {
     pub(crate) key: Key,
     pub(crate) count: u16,
 }
 
 /// How many records lie in a lane, as counted at a clean stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) records: u32,
     pub(crate) bytes: u32,
@@ -42,7 +43,7 @@ pub(crate) const DEAD_LETTERS: u8 = 0xff;
 
 /// Something that takes several steps on the flash. It is written down before the first, so that after a power
 /// cut the rest is done at the next boot. Doing it again when it is done already changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent {
     /// Erase every ring and take a new incarnation.
     Clear,
@@ -60,7 +61,7 @@ pub(crate) enum Intent {
 }
 
 /// A lane's part of the snapshot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaneLedger {
     /// No counter from here on was ever handed out.
     pub(crate) ceiling: u64,
@@ -72,14 +73,14 @@ pub(crate) struct LaneLedger {
 }
 
 /// An incarnation that takes no more records, and how far its counters came.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Former<const LANES: usize> {
     pub(crate) incarnation: u32,
     pub(crate) issued: Vec<u64, LANES>,
 }
 
 /// The state that survives: written whole, so that no two parts of it ever disagree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger<const LANES: usize> {
     pub(crate) incarnation: u32,
     pub(crate) boot: u32,
@@ -120,20 +121,39 @@ pub(crate) struct SnapshotHead {
 }
 
 impl SnapshotHead {
+    /// The version and the number of a snapshot, whatever the version.
+    pub(crate) fn number(bytes: &[u8]) -> Option<(u8, u32)> {
+        let mut walk = Walk::reading(bytes);
+        let (mut format, mut sequence) = (0, 0);
+        walk.byte(&mut format);
+        walk.u32(&mut sequence);
+        walk.end().map(|_| (format, sequence))
+    }
+
     /// Reads the head; what follows it is the ledger. `None` for bytes that are no snapshot of this format.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (format, rest) = postcard::take_from_bytes::<u8>(bytes).ok()?;
+        let mut head = Self {
+            sequence: 0,
+            layout: Layout::blank(),
+        };
+        let mut walk = Walk::reading(bytes);
+        head.walk(&mut walk);
+        let rest = bytes.get(walk.end()?..)?;
+        Some((head, rest))
+    }
+
+    fn walk(&mut self, walk: &mut Walk<'_>) {
+        let mut format = FORMAT;
+        walk.byte(&mut format);
         if format != FORMAT {
-            return None;
+            walk.fail();
         }
-        let (sequence, rest) = postcard::take_from_bytes(rest).ok()?;
-        let (layout, rest) = postcard::take_from_bytes(rest).ok()?;
-        Some((Self { sequence, layout }, rest))
+        walk.u32(&mut self.sequence);
+        self.layout.walk(walk);
     }
 }
 
 impl<const LANES: usize> Ledger<LANES> {
-    #[cfg(feature = "outbox")]
     pub(crate) fn fresh(incarnation: u32) -> Self {
         Self {
             incarnation,
@@ -147,23 +167,125 @@ impl<const LANES: usize> Ledger<LANES> {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        postcard::take_from_bytes(bytes).ok().map(|(ledger, _)| ledger)
+        let mut ledger = Self::fresh(0);
+        let mut walk = Walk::reading(bytes);
+        ledger.walk(&mut walk);
+        walk.end().map(|_| ledger)
     }
 
     /// Writes a snapshot, padded to the flash's word. Gives its length.
     #[cfg(feature = "outbox")]
-    pub(crate) fn encode(
-        &self,
-        buffer: &mut [u8],
-        sequence: u32,
-        layout: &Layout,
-        word: u32,
-    ) -> Option<usize> {
-        let used = postcard::to_slice(&(FORMAT, sequence, layout, self), buffer)
-            .ok()?
-            .len();
+    pub(crate) fn encode(&mut self, buffer: &mut [u8], head: &mut SnapshotHead, word: u32) -> Option<usize> {
+        let mut walk = Walk::writing(buffer);
+        head.walk(&mut walk);
+        self.walk(&mut walk);
+        let used = walk.end()?;
         let padded = used.next_multiple_of(word as usize);
         buffer.get_mut(used..padded)?.fill(0xff);
         Some(padded)
+    }
+
+    fn walk(&mut self, walk: &mut Walk<'_>) {
+        walk.u32(&mut self.incarnation);
+        walk.u32(&mut self.boot);
+        walk.option(&mut self.intent, Intent::Clear, Intent::walk);
+        walk.list(&mut self.lanes, LaneLedger::default(), LaneLedger::walk);
+        self.account.walk(walk);
+        walk.list(&mut self.late, NO_KEY, walk_key);
+        let former = Former {
+            incarnation: 0,
+            issued: Vec::new(),
+        };
+        walk.list(&mut self.former, former, |former, walk| {
+            walk.u32(&mut former.incarnation);
+            walk.list(&mut former.issued, 0, |issued, walk| walk.number(issued));
+        });
+    }
+}
+
+const NO_KEY: Key = Key {
+    incarnation: 0,
+    lane: 0,
+    counter: 0,
+};
+
+fn walk_key(key: &mut Key, walk: &mut Walk<'_>) {
+    walk.u32(&mut key.incarnation);
+    walk.byte(&mut key.lane);
+    walk.number(&mut key.counter);
+}
+
+impl LaneLedger {
+    fn walk(&mut self, walk: &mut Walk<'_>) {
+        walk.number(&mut self.ceiling);
+        walk.number(&mut self.next);
+        walk.option(&mut self.count, Count { records: 0, bytes: 0 }, |count, walk| {
+            walk.u32(&mut count.records);
+            walk.u32(&mut count.bytes);
+        });
+        walk.list(
+            &mut self.tags,
+            Tagged {
+                tag: 0,
+                counter: 0,
+                page: 0,
+            },
+            |tagged, walk| {
+                walk.u32(&mut tagged.tag);
+                walk.number(&mut tagged.counter);
+                walk.u16(&mut tagged.page);
+            },
+        );
+        walk.list(
+            &mut self.attempts,
+            Attempts {
+                key: NO_KEY,
+                count: 0,
+            },
+            |attempts, walk| {
+                walk_key(&mut attempts.key, walk);
+                walk.u16(&mut attempts.count);
+            },
+        );
+    }
+}
+
+impl Intent {
+    fn walk(&mut self, walk: &mut Walk<'_>) {
+        let (number, mut ring, mut page, mut key, mut cause) = match *self {
+            Self::Clear => (0, 0, 0, NO_KEY, Cause::Rejected),
+            Self::Evict { ring, page, last } => (1, ring, page, last, Cause::Rejected),
+            Self::Remove { ring, page, key } => (2, ring, page, key, Cause::Rejected),
+            Self::Park {
+                lane,
+                page,
+                key,
+                cause,
+            } => (3, lane, page, key, cause),
+        };
+        let number = walk.choice(number, 4);
+        if number > 0 {
+            walk.byte(&mut ring);
+            walk.u16(&mut page);
+            walk_key(&mut key, walk);
+        }
+        if number == 3 {
+            cause.walk(walk);
+        }
+        *self = match number {
+            0 => Self::Clear,
+            1 => Self::Evict {
+                ring,
+                page,
+                last: key,
+            },
+            2 => Self::Remove { ring, page, key },
+            _ => Self::Park {
+                lane: ring,
+                page,
+                key,
+                cause,
+            },
+        };
     }
 }

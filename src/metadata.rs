@@ -11,7 +11,7 @@ use crate::{
     guard::{ERASE_TRIES, GuardError, is_blank},
     item::{Header, data_crc},
     layout::metadata_half,
-    ledger::Ledger,
+    ledger::{Ledger, SnapshotHead},
     settle::READS,
     snapshots::Halves,
 };
@@ -33,7 +33,7 @@ pub(crate) enum Loaded {
     Nothing,
     /// Snapshots of another version of this library.
     OtherFormat(u8),
-    /// The newest snapshot: where its bytes stand in the buffer.
+    /// The newest snapshot: where its bytes stand in the buffer, or as many of them as fit.
     Snapshot(core::ops::Range<usize>),
 }
 
@@ -74,11 +74,16 @@ impl Metadata {
             .await
             .map_err(Error::Flash)?
         {
+            // One of them may be newer than ours, and then our ceilings are old.
+            if let Some(format) = other_format {
+                return Ok(Loaded::OtherFormat(format));
+            }
             for _ in 0..READS {
                 if let Some(len) = halves.read_whole(&best, buffer).await.map_err(Error::Flash)? {
-                    let cells = buffer
-                        .get(..word + geometry.round_up(len as u32) as usize)
-                        .unwrap_or_default();
+                    let end = word + geometry.round_up(len as u32) as usize;
+                    let Some(cells) = buffer.get(..end) else {
+                        return Ok(Loaded::Snapshot(word..buffer.len()));
+                    };
                     let address = halves.address(best.half, best.offset);
                     halves.flash.write(address, cells).await.map_err(Error::Flash)?;
                     self.newest = Some(best.half);
@@ -98,15 +103,19 @@ impl Metadata {
         flash: &mut F,
         buffer: &mut [u8],
         layout: &Layout,
-        ledger: &Ledger<LANES>,
+        ledger: &mut Ledger<LANES>,
     ) -> Result<(), Error<F::Error>> {
         let geometry = const { Geometry::of::<F>() };
         let word = geometry.word() as usize;
         // A write that failed may still have left its snapshot there: no number is used twice.
         self.sequence += 1;
         let (head, data) = buffer.split_at_mut_checked(word).ok_or(Error::NotWritten)?;
+        let mut snapshot = SnapshotHead {
+            sequence: self.sequence,
+            layout: layout.clone(),
+        };
         let len = ledger
-            .encode(data, self.sequence, layout, geometry.word())
+            .encode(data, &mut snapshot, geometry.word())
             .ok_or(Error::NotWritten)?;
         let data = data.get(..len).ok_or(Error::NotWritten)?;
         let header = Header {

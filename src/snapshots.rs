@@ -5,8 +5,9 @@ use embedded_storage_async::nor_flash::ReadNorFlash;
 use crate::{
     Geometry,
     geometry::FORMAT,
-    item::{Header, Judgement},
+    item::{DataCrc, Header},
     layout::metadata_half,
+    ledger::SnapshotHead,
 };
 
 /// The halves of the metadata on a flash.
@@ -70,8 +71,8 @@ impl<F: ReadNorFlash> Halves<'_, F> {
                 };
                 offset += geometry.item_span(found.header.len.into());
                 let bytes = buffer.get(word as usize..word as usize + len).unwrap_or_default();
-                match postcard::take_from_bytes::<(u8, u32)>(bytes) {
-                    Ok(((FORMAT, sequence), _)) => {
+                match SnapshotHead::number(bytes) {
+                    Some((FORMAT, sequence)) => {
                         if sequence < below && best.is_none_or(|best| best.sequence <= sequence) {
                             best = Some(Candidate { sequence, ..found });
                         }
@@ -83,7 +84,7 @@ impl<F: ReadNorFlash> Halves<'_, F> {
         Ok(best)
     }
 
-    /// Reads a snapshot with its header into the buffer; gives its length if it is whole.
+    /// Reads a snapshot with its header into the buffer, as much of it as fits; gives its length if it is whole.
     pub(crate) async fn read_whole(
         &mut self,
         found: &Candidate,
@@ -92,20 +93,30 @@ impl<F: ReadNorFlash> Halves<'_, F> {
         let word = self.geometry.word() as usize;
         let len = usize::from(found.header.len);
         let padded = self.geometry.round_up(len as u32) as usize;
+        let room = buffer.len().saturating_sub(word) / word * word;
         let Some((head, data)) = buffer
-            .get_mut(..word + padded)
+            .get_mut(..word + padded.min(room))
             .and_then(|cells| cells.split_at_mut_checked(word))
         else {
             return Ok(None);
         };
-        let address = self.address(found.half, found.offset + word as u32);
-        self.flash.read(address, data).await?;
         head.iter_mut()
             .zip(found.header.word())
             .for_each(|(cell, byte)| *cell = byte);
-        let whole = data
-            .get(..len)
-            .is_some_and(|data| found.header.judge(data) == Judgement::Whole);
-        Ok(whole.then_some(len))
+        let start = self.address(found.half, found.offset) + word as u32;
+        self.flash.read(start, data).await?;
+        let mut crc = DataCrc::new();
+        crc.update(data.get(..len.min(data.len())).unwrap_or_default());
+        // A region with more lanes has larger snapshots than we have room for: it is to be known as such.
+        let mut at = data.len();
+        while at < len {
+            let mut cells = [0; Geometry::WORD_MAX];
+            self.flash
+                .read(start + at as u32, cells.get_mut(..word).unwrap_or_default())
+                .await?;
+            crc.update(cells.get(..word.min(len - at)).unwrap_or_default());
+            at += word;
+        }
+        Ok((crc.end() == found.header.crc).then_some(len))
     }
 }

@@ -231,7 +231,7 @@ where
             lane.is_counted = ledger.count.is_some();
         }
         self.metadata
-            .write(&mut self.flash, self.buffer, &self.layout, &self.ledger)
+            .write(&mut self.flash, self.buffer, &self.layout, &mut self.ledger)
             .await?;
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             lane.ceiling = ledger.ceiling;
@@ -357,7 +357,9 @@ where
             let mut entries: Vec<(Entry, u32), 4> = Vec::new();
             let (mut seen, mut bytes) = (0, 0);
             let mut note = |data: &[u8], pending: bool| {
-                let Some(stored) = Stored::decode(data) else { return true };
+                let Some(stored) = Stored::decode(data) else {
+                    return true;
+                };
                 last = Some(stored.key);
                 seen += u32::from(pending);
                 if !pending || seen <= explained {

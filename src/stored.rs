@@ -1,9 +1,8 @@
 //! The stored record: the bytes between an application's type and the flash, as SPEC.md lays them down.
 
-use heapless::Vec;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
-use crate::{Key, Kind};
+use crate::{Key, Kind, codec::Walk};
 
 /// The version of the stored record, in the low half of its first byte. Zero is not a version: the boot check
 /// zeroes the first word of a record that was never finished.
@@ -57,65 +56,91 @@ pub struct Stored<'a> {
     pub body: &'a [u8],
 }
 
-type Fixed = (u8, u8, [u8; 4], u64, u16, u32, u64);
-
 impl<'a> Stored<'a> {
     /// The most bytes that stand before the body.
     pub(crate) const HEAD_MAX: usize = 1 + 1 + 4 + 10 + 3 + 5 + 10 + 10 + 5 + 1 + 3;
 
-    /// The bytes of a stored record before a body of so many bytes.
-    pub(crate) fn head(&self, body_len: usize) -> Option<Vec<u8, { Stored::HEAD_MAX }>> {
+    /// Reads a stored record; what follows the body is padding. `None` for bytes that are not one.
+    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let mut stored = Self {
+            key: Key {
+                incarnation: 0,
+                lane: 0,
+                counter: 0,
+            },
+            kind: Kind(0),
+            time: Timestamp {
+                boot: 0,
+                uptime_ms: 0,
+                wall_ms: None,
+            },
+            tag: None,
+            cause: None,
+            body: &[],
+        };
+        let mut len = 0;
+        let mut walk = Walk::reading(bytes);
+        stored.walk(&mut walk, &mut len);
+        let rest = bytes.get(walk.end()?..)?;
+        stored.body = rest.get(..usize::from(len))?;
+        (stored.key.counter < Key::COUNTER_LIMIT).then_some(stored)
+    }
+
+    /// Walks what stands before the body.
+    fn walk(&mut self, walk: &mut Walk<'_>, body_len: &mut u16) {
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };
-        let first = VERSION
+        let mut first = VERSION
             | flag(self.time.wall_ms.is_some(), HAS_WALL)
             | flag(self.tag.is_some(), HAS_TAG)
             | flag(self.cause.is_some(), HAS_CAUSE);
-        let fixed: Fixed = (
-            first,
-            self.key.lane,
-            self.key.incarnation.to_le_bytes(),
-            self.key.counter,
-            self.kind.0,
-            self.time.boot,
-            self.time.uptime_ms,
-        );
-        let mut head = Vec::new();
-        append(&mut head, &fixed)?;
-        self.time
-            .wall_ms
-            .map_or(Some(()), |wall| append(&mut head, &wall))?;
-        self.tag.map_or(Some(()), |tag| append(&mut head, &tag))?;
-        self.cause.map_or(Some(()), |cause| append(&mut head, &cause))?;
-        append(&mut head, &u16::try_from(body_len).ok()?)?;
-        Some(head)
+        walk.byte(&mut first);
+        if first & 0x0f != VERSION || first & 0x80 != 0 {
+            return walk.fail();
+        }
+        walk.byte(&mut self.key.lane);
+        let mut incarnation = self.key.incarnation.to_le_bytes();
+        incarnation.iter_mut().for_each(|byte| walk.byte(byte));
+        self.key.incarnation = u32::from_le_bytes(incarnation);
+        walk.number(&mut self.key.counter);
+        walk.u16(&mut self.kind.0);
+        walk.u32(&mut self.time.boot);
+        walk.number(&mut self.time.uptime_ms);
+        if first & HAS_WALL != 0 {
+            walk.number(self.time.wall_ms.get_or_insert(0));
+        }
+        if first & HAS_TAG != 0 {
+            walk.u32(self.tag.get_or_insert(0));
+        }
+        if first & HAS_CAUSE != 0 {
+            self.cause.get_or_insert(Cause::Rejected).walk(walk);
+        }
+        walk.u16(body_len);
     }
 
-    /// Reads a stored record; what follows the body is padding. `None` for bytes that are not one.
-    pub fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let ((first, lane, incarnation, counter, kind, boot, uptime_ms), rest): (Fixed, _) = take(bytes)?;
-        if first & 0x0f != VERSION || first & 0x80 != 0 || counter >= Key::COUNTER_LIMIT {
-            return None;
-        }
-        let (wall_ms, rest) = take_if(first & HAS_WALL != 0, rest)?;
-        let (tag, rest) = take_if(first & HAS_TAG != 0, rest)?;
-        let (cause, rest) = take_if(first & HAS_CAUSE != 0, rest)?;
-        let (len, rest) = take::<u16>(rest)?;
-        Some(Self {
-            key: Key {
-                incarnation: u32::from_le_bytes(incarnation),
-                lane,
-                counter,
-            },
-            kind: Kind(kind),
-            time: Timestamp {
-                boot,
-                uptime_ms,
-                wall_ms,
-            },
-            tag,
-            cause,
-            body: rest.get(..usize::from(len))?,
-        })
+    /// Bytes before a body of so many bytes.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn head_len(&self, body_len: usize) -> usize {
+        let mut head = [0; Stored::HEAD_MAX];
+        self.write_head(&mut head, body_len).unwrap_or(Stored::HEAD_MAX)
+    }
+
+    #[cfg(feature = "outbox")]
+    fn write_head(&self, head: &mut [u8; Stored::HEAD_MAX], body_len: usize) -> Option<usize> {
+        let mut body_len = u16::try_from(body_len).ok()?;
+        let mut walk = Walk::writing(head);
+        let mut stored = *self;
+        stored.walk(&mut walk, &mut body_len);
+        walk.end()
+    }
+}
+
+impl Cause {
+    pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
+        *self = match walk.choice(*self as u8, 3) {
+            0 => Self::Rejected,
+            1 => Self::Expired,
+            _ => Self::Blocking,
+        };
     }
 }
 
@@ -123,30 +148,13 @@ impl<'a> Stored<'a> {
 /// ignored), and pads it to the flash's word, so that it is programmed at once. Gives the length.
 #[cfg(feature = "outbox")]
 pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, word: u32) -> Option<usize> {
-    let head = record.head(body_len)?;
-    let end = head.len() + body_len;
+    let mut head = [0; Stored::HEAD_MAX];
+    let head_len = record.write_head(&mut head, body_len)?;
+    let end = head_len + body_len;
     let padded = end.next_multiple_of(word as usize);
     buffer.get(..padded.max(Stored::HEAD_MAX + body_len))?;
-    buffer.copy_within(Stored::HEAD_MAX..Stored::HEAD_MAX + body_len, head.len());
-    buffer.get_mut(..head.len())?.copy_from_slice(&head);
+    buffer.copy_within(Stored::HEAD_MAX..Stored::HEAD_MAX + body_len, head_len);
+    buffer.get_mut(..head_len)?.copy_from_slice(head.get(..head_len)?);
     buffer.get_mut(end..padded)?.fill(0xff);
     Some(padded)
-}
-
-fn append<T: Serialize, const N: usize>(head: &mut Vec<u8, N>, value: &T) -> Option<()> {
-    let mut bytes = [0; 48];
-    let used = postcard::to_slice(value, &mut bytes).ok()?;
-    head.extend_from_slice(used).ok()
-}
-
-fn take<T: DeserializeOwned>(bytes: &[u8]) -> Option<(T, &[u8])> {
-    postcard::take_from_bytes(bytes).ok()
-}
-
-fn take_if<T: DeserializeOwned>(present: bool, bytes: &[u8]) -> Option<(Option<T>, &[u8])> {
-    if present {
-        take(bytes).map(|(value, rest)| (Some(value), rest))
-    } else {
-        Some((None, bytes))
-    }
 }

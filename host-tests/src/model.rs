@@ -48,13 +48,24 @@ pub struct Model {
 impl Model {
     /// A model of an outbox with these lanes.
     pub fn new(policies: &[Policy]) -> Self {
-        Self { policies: policies.to_vec(), ..Self::default() }
+        Self {
+            policies: policies.to_vec(),
+            ..Self::default()
+        }
     }
 
     /// An application is about to enqueue a record; gives its number.
     pub fn post(&mut self, lane: u8, tag: Option<Tag>) -> Serial {
         let serial = self.posted.len() as Serial;
-        self.posted.insert(serial, Posted { lane, tag, is_acknowledged: false, key: None });
+        self.posted.insert(
+            serial,
+            Posted {
+                lane,
+                tag,
+                is_acknowledged: false,
+                key: None,
+            },
+        );
         serial
     }
 
@@ -71,16 +82,24 @@ impl Model {
     pub fn see(&mut self, key: Key, serial: Serial) -> Result<(), String> {
         let known = *self.contents.entry(key).or_insert(serial);
         if known != serial {
-            return Err(format!("key {key:?} was used for record {known} and for record {serial}"));
+            return Err(format!(
+                "key {key:?} was used for record {known} and for record {serial}"
+            ));
         }
         let Some(posted) = self.posted.get_mut(&serial) else {
             return Err(format!("record {serial} was never posted"));
         };
         if *posted.key.get_or_insert(key) != key {
-            return Err(format!("record {serial} appeared as {:?} and as {key:?}", posted.key));
+            return Err(format!(
+                "record {serial} appeared as {:?} and as {key:?}",
+                posted.key
+            ));
         }
         if key.lane != posted.lane {
-            return Err(format!("record {serial} of lane {} appeared as {key:?}", posted.lane));
+            return Err(format!(
+                "record {serial} of lane {} appeared as {key:?}",
+                posted.lane
+            ));
         }
         Ok(())
     }
@@ -94,10 +113,14 @@ impl Model {
             }
         }
         for pair in records.windows(2) {
-            let [(before, earlier), (after, later)] = pair else { continue };
+            let [(before, earlier), (after, later)] = pair else {
+                continue;
+            };
             let counters_rise = before.incarnation != after.incarnation || before.counter < after.counter;
             if earlier >= later || !counters_rise {
-                return Err(format!("order: record {earlier} {before:?} came before {later} {after:?}"));
+                return Err(format!(
+                    "order: record {earlier} {before:?} came before {later} {after:?}"
+                ));
             }
         }
         Ok(())
@@ -136,7 +159,10 @@ impl Model {
 
     /// Number of acknowledged records.
     pub fn acknowledged(&self) -> u64 {
-        self.posted.values().filter(|posted| posted.is_acknowledged).count() as u64
+        self.posted
+            .values()
+            .filter(|posted| posted.is_acknowledged)
+            .count() as u64
     }
 
     /// Number of records that the receiver has.
@@ -160,15 +186,23 @@ impl Model {
                 .any(|entry| covers(entry, key) && self.is_good_reason(entry.reason, *serial, posted, key));
             if !explained {
                 let said: Vec<_> = entries.iter().filter(|entry| covers(entry, key)).collect();
-                return Err(format!("lost: record {serial} {key:?} was acknowledged; the account says {said:?}"));
+                return Err(format!(
+                    "lost: record {serial} {key:?} was acknowledged; the account says {said:?}"
+                ));
             }
             accounted += 1;
         }
         for (&(incarnation, lane), &issued) in &self.issued {
             for counter in 0..issued {
-                let key = Key { incarnation, lane, counter };
+                let key = Key {
+                    incarnation,
+                    lane,
+                    counter,
+                };
                 if !self.received.contains(&key) && !entries.iter().any(|entry| covers(entry, key)) {
-                    return Err(format!("{key:?} was issued ({issued} are) and is neither received nor explained"));
+                    return Err(format!(
+                        "{key:?} was issued ({issued} are) and is neither received nor explained"
+                    ));
                 }
             }
         }
@@ -179,10 +213,9 @@ impl Model {
     fn is_good_reason(&self, reason: Reason, serial: Serial, posted: &Posted, key: Key) -> bool {
         let policy = self.policies[usize::from(posted.lane)];
         match reason {
-            Reason::Superseded => self
-                .posted
-                .range(serial + 1..)
-                .any(|(_, later)| posted.tag.is_some() && later.tag == posted.tag && later.lane == posted.lane),
+            Reason::Superseded => self.posted.range(serial + 1..).any(|(_, later)| {
+                posted.tag.is_some() && later.tag == posted.tag && later.lane == posted.lane
+            }),
             Reason::Cleared => self.cleared,
             // Dead letters that made room end as what they died of, or as evicted if they only stood in the way.
             Reason::Evicted => policy.evicts || policy.gives_up || self.stood_in_the_way(key),
@@ -193,7 +226,13 @@ impl Model {
 
     /// Whether younger records of its lane were delivered before this one.
     fn stood_in_the_way(&self, key: Key) -> bool {
-        let younger = Key { counter: key.counter + 1, ..key }..=Key { counter: u64::MAX, ..key };
+        let younger = Key {
+            counter: key.counter + 1,
+            ..key
+        }..=Key {
+            counter: u64::MAX,
+            ..key
+        };
         self.received.range(younger).next().is_some()
     }
 }

@@ -13,8 +13,20 @@ const BUFFER: usize = buffer_size(LANES, RECORD);
 fn scenario() -> Vec<Step> {
     let mut script = Vec::new();
     for round in 0..7 {
-        script.extend([Step::Post(0), Step::Post(0), Step::Post(1), Step::PostTogether, Step::Post(1)]);
-        script.extend([Step::Deliver(0), Step::PostOnce(round % 3), Step::Post(1), Step::Reject, Step::Deliver(0)]);
+        script.extend([
+            Step::Post(0),
+            Step::Post(0),
+            Step::Post(1),
+            Step::PostTogether,
+            Step::Post(1),
+        ]);
+        script.extend([
+            Step::Deliver(0),
+            Step::PostOnce(round % 3),
+            Step::Post(1),
+            Step::Reject,
+            Step::Deliver(0),
+        ]);
         script.push(match round {
             0 => Step::Suspend,
             1 => Step::SwitchOff,
@@ -25,7 +37,13 @@ fn scenario() -> Vec<Step> {
             _ => Step::Renew,
         });
     }
-    script.extend([Step::Post(0), Step::Deliver(1), Step::Clear, Step::Post(0), Step::PostOnce(1)]);
+    script.extend([
+        Step::Post(0),
+        Step::Deliver(1),
+        Step::Clear,
+        Step::Post(0),
+        Step::PostOnce(1),
+    ]);
     script
 }
 
@@ -40,7 +58,10 @@ fn the_scenario_does_what_it_says() {
     println!("{whole:?}");
     assert_eq!(whole.cuts, 0);
     assert!(whole.mutating_ops > 250, "{whole:?}");
-    assert!(whole.tally.accounted > 10, "records were evicted, superseded and parked: {whole:?}");
+    assert!(
+        whole.tally.accounted > 10,
+        "records were evicted, superseded and parked: {whole:?}"
+    );
     assert!(whole.tally.delivered > 20, "{whole:?}");
 }
 
@@ -49,7 +70,9 @@ fn a_cut_at_every_byte_of_every_program_loses_nothing() {
     let ops = cut::<4, 1>(&[]).mutating_ops;
     let mut runs = 0;
     for op in 0..ops {
-        let Some(MutatingOp::Program { len, .. }) = cut::<4, 1>(&[(op, Tear::BEFORE)]).cut_op else { continue };
+        let Some(MutatingOp::Program { len, .. }) = cut::<4, 1>(&[(op, Tear::BEFORE)]).cut_op else {
+            continue;
+        };
         for byte in 0..=len {
             cut::<4, 1>(&[(op, Tear::program_prefix(byte))]);
             runs += 1;
@@ -61,7 +84,11 @@ fn a_cut_at_every_byte_of_every_program_loses_nothing() {
 
 /// How the operation that is cut may end.
 fn tears() -> Vec<Tear> {
-    let programs = [ProgramTear::Prefix(0), ProgramTear::RandomPrefix, ProgramTear::RandomBits];
+    let programs = [
+        ProgramTear::Prefix(0),
+        ProgramTear::RandomPrefix,
+        ProgramTear::RandomBits,
+    ];
     let erases = [
         EraseTear::Prefix(0),
         EraseTear::RandomPrefix,
@@ -74,7 +101,11 @@ fn tears() -> Vec<Tear> {
     ];
     let mut tears = vec![Tear::BEFORE, Tear::AFTER];
     for (program, erase) in programs.into_iter().cycle().zip(erases) {
-        let tear = Tear { program, erase, weak: None };
+        let tear = Tear {
+            program,
+            erase,
+            weak: None,
+        };
         tears.extend([tear, tear.weak(0.5), tear.weak(0.01)]);
     }
     tears
@@ -102,7 +133,11 @@ fn a_cut_at_every_operation_loses_nothing_with_word_32() {
 #[test]
 fn a_second_cut_at_every_operation_of_the_recovery_loses_nothing() {
     let ops = cut::<4, 4>(&[]).mutating_ops;
-    let torn = Tear { program: ProgramTear::RandomBits, erase: EraseTear::RandomBits, weak: Some(0.3) };
+    let torn = Tear {
+        program: ProgramTear::RandomBits,
+        erase: EraseTear::RandomBits,
+        weak: Some(0.3),
+    };
     let mut runs = 0;
     for op in 0..ops {
         for first in [Tear::AFTER, torn] {

@@ -360,6 +360,6 @@ fn between(previous: Key, next: Key, reason: Reason) -> Entry {
 
 /// Bytes that a record takes as an item's data.
 fn stored_len(stored: &Stored<'_>, word: u32) -> u32 {
-    let head = stored.head(stored.body.len()).map_or(0, |head| head.len());
-    ((head + stored.body.len()) as u32).next_multiple_of(word)
+    let body_len = stored.body.len();
+    ((stored.head_len(body_len) + body_len) as u32).next_multiple_of(word)
 }

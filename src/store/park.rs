@@ -90,13 +90,13 @@ where
     /// Puts the record in the buffer together again, with the cause of its death.
     fn rewrite(&mut self, len: usize, cause: Cause) -> Option<usize> {
         let stored = Stored::decode(self.buffer.get(..len)?)?;
-        let stored = Stored {
+        let body_len = stored.body.len();
+        let body_at = stored.head_len(body_len);
+        let head = Stored {
             cause: Some(cause),
+            body: &[],
             ..stored
         };
-        let body_at = len_of_head(self.buffer.get(..len)?)?;
-        let body_len = stored.body.len();
-        let head = Stored { body: &[], ..stored };
         self.buffer.get(..Stored::HEAD_MAX + body_len)?;
         self.buffer
             .copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
@@ -216,10 +216,4 @@ fn final_reason(stored: &Stored<'_>) -> Reason {
         Some(Cause::Expired) => Reason::Expired,
         Some(Cause::Blocking) | None => Reason::Evicted,
     }
-}
-
-/// Bytes before the body of a stored record.
-fn len_of_head(bytes: &[u8]) -> Option<usize> {
-    let stored = Stored::decode(bytes)?;
-    stored.head(stored.body.len()).map(|head| head.len())
 }

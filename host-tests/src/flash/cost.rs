@@ -66,3 +66,14 @@ impl core::ops::Sub for Counts {
         }
     }
 }
+
+impl core::ops::AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.reads += more.reads;
+        self.bytes_read += more.bytes_read;
+        self.programs += more.programs;
+        self.chunks_programmed += more.chunks_programmed;
+        self.bytes_programmed += more.bytes_programmed;
+        self.erases += more.erases;
+    }
+}

@@ -1,0 +1,130 @@
+//! Reading and writing what lies in flash, in postcard's encoding, with one walk over the fields for both ways.
+//!
+//! Serde's derived code for the ledger takes five times the flash: every field type has its own reader and its own
+//! writer. Here a field is visited once, and the way decides what happens to it. `format_compat.rs` in the host
+//! tests holds the bytes to postcard's.
+
+use heapless::Vec;
+
+/// Bytes that are read from, or written to.
+pub(crate) enum Codec<'b> {
+    Read(&'b [u8]),
+    Write(&'b mut [u8]),
+}
+
+/// A way through a structure's bytes.
+pub(crate) struct Walk<'b> {
+    bytes: Codec<'b>,
+    at: usize,
+    /// Something did not fit, or was not what it should be; nothing after it counts.
+    failed: bool,
+}
+
+impl<'b> Walk<'b> {
+    pub(crate) fn reading(bytes: &'b [u8]) -> Self {
+        Self {
+            bytes: Codec::Read(bytes),
+            at: 0,
+            failed: false,
+        }
+    }
+
+    #[cfg(feature = "outbox")]
+    pub(crate) fn writing(bytes: &'b mut [u8]) -> Self {
+        Self {
+            bytes: Codec::Write(bytes),
+            at: 0,
+            failed: false,
+        }
+    }
+
+    /// How many bytes were walked; `None` if one of the fields could not be.
+    pub(crate) fn end(&self) -> Option<usize> {
+        (!self.failed).then_some(self.at)
+    }
+
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    pub(crate) fn byte(&mut self, value: &mut u8) {
+        let at = self.at;
+        self.at += 1;
+        match &mut self.bytes {
+            Codec::Read(bytes) => match bytes.get(at) {
+                Some(byte) => *value = *byte,
+                None => self.failed = true,
+            },
+            Codec::Write(bytes) => match bytes.get_mut(at) {
+                Some(byte) => *byte = *value,
+                None => self.failed = true,
+            },
+        }
+    }
+
+    /// Seven bits a byte, the lowest first, the high bit while more follow.
+    #[inline(never)]
+    pub(crate) fn number(&mut self, value: &mut u64) {
+        let mut rest = *value;
+        let mut read = 0;
+        for shift in (0..64).step_by(7) {
+            let mut byte = rest as u8 & 0x7f | if rest > 0x7f { 0x80 } else { 0 };
+            rest >>= 7;
+            self.byte(&mut byte);
+            read |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 || self.failed {
+                *value = read;
+                return;
+            }
+        }
+        self.failed = true;
+    }
+
+    pub(crate) fn u32(&mut self, value: &mut u32) {
+        let mut number = u64::from(*value);
+        self.number(&mut number);
+        self.failed |= number > u64::from(u32::MAX);
+        *value = number as u32;
+    }
+
+    pub(crate) fn u16(&mut self, value: &mut u16) {
+        let mut number = u32::from(*value);
+        self.u32(&mut number);
+        self.failed |= number > u32::from(u16::MAX);
+        *value = number as u16;
+    }
+
+    /// A choice among a few: an enum, or whether an option is there.
+    pub(crate) fn choice(&mut self, value: u8, choices: u8) -> u8 {
+        let mut value = value;
+        self.byte(&mut value);
+        self.failed |= value >= choices;
+        if self.failed { 0 } else { value }
+    }
+
+    pub(crate) fn option<T: Copy>(&mut self, value: &mut Option<T>, blank: T, each: fn(&mut T, &mut Self)) {
+        let mut inner = value.unwrap_or(blank);
+        let is_there = self.choice(value.is_some().into(), 2) == 1;
+        if is_there {
+            each(&mut inner, self);
+        }
+        *value = is_there.then_some(inner);
+    }
+
+    pub(crate) fn list<T: Clone, const N: usize>(
+        &mut self,
+        list: &mut Vec<T, N>,
+        blank: T,
+        each: fn(&mut T, &mut Self),
+    ) {
+        let mut len = list.len() as u64;
+        self.number(&mut len);
+        if self.failed || list.resize(len as usize, blank).is_err() || len > N as u64 {
+            self.failed = true;
+            return;
+        }
+        for item in list {
+            each(item, self);
+        }
+    }
+}
