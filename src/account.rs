@@ -74,13 +74,7 @@ pub struct Entry {
 impl Entry {
     /// The entry that explains this one record.
     pub(crate) fn of(key: Key, reason: Reason) -> Self {
-        Self {
-            incarnation: key.incarnation,
-            lane: key.lane,
-            reason,
-            first: key.counter,
-            len: 1,
-        }
+        Self { incarnation: key.incarnation, lane: key.lane, reason, first: key.counter, len: 1 }
     }
 
     /// The counter after the last.
@@ -122,17 +116,7 @@ impl Entry {
     fn without(&self, hole: &Self) -> [Self; 2] {
         let before = hole.first.clamp(self.first, self.end());
         let after = hole.end().clamp(self.first, self.end());
-        [
-            Self {
-                len: before - self.first,
-                ..*self
-            },
-            Self {
-                first: after,
-                len: self.end() - after,
-                ..*self
-            },
-        ]
+        [Self { len: before - self.first, ..*self }, Self { first: after, len: self.end() - after, ..*self }]
     }
 }
 
@@ -148,21 +132,12 @@ impl Account {
     }
 
     pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
-        let blank = Entry {
-            incarnation: 0,
-            lane: 0,
-            reason: Reason::Lost,
-            first: 0,
-            len: 0,
-        };
+        let blank = Entry { incarnation: 0, lane: 0, reason: Reason::Lost, first: 0, len: 0 };
         walk.list(&mut self.0, blank, |entry, walk| {
             walk.u32(&mut entry.incarnation);
             walk.byte(&mut entry.lane);
             let reason = walk.choice(entry.reason as u8, Reason::COUNT as u8);
-            entry.reason = Reason::ALL
-                .get(usize::from(reason))
-                .copied()
-                .unwrap_or(Reason::Lost);
+            entry.reason = Reason::ALL.get(usize::from(reason)).copied().unwrap_or(Reason::Lost);
             walk.number(&mut entry.first);
             walk.number(&mut entry.len);
         });
@@ -213,20 +188,15 @@ impl Account {
         let hole = Entry::of(key, Reason::Lost);
         if let Some(at) = self.0.iter().position(|known| known.overlaps(&hole)) {
             let known = self.0.swap_remove(at);
-            known
-                .without(&hole)
-                .into_iter()
-                .for_each(|rest| self.insert(rest));
+            known.without(&hole).into_iter().for_each(|rest| self.insert(rest));
         }
     }
 
     /// Forgets what the receiver has confirmed.
     pub(crate) fn confirm(&mut self, confirmed: &[Entry]) {
         for done in confirmed {
-            while let Some(at) = self
-                .0
-                .iter()
-                .position(|known| known.reason == done.reason && known.overlaps(done))
+            while let Some(at) =
+                self.0.iter().position(|known| known.reason == done.reason && known.overlaps(done))
             {
                 let known = self.0.swap_remove(at);
                 for rest in known.without(done) {
@@ -250,10 +220,7 @@ impl Account {
             if !self.join_nearest() {
                 // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
                 // operator then.
-                let other = self
-                    .0
-                    .iter()
-                    .position(|known| known.incarnation != entry.incarnation);
+                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
                 self.0.remove(other.unwrap_or(0));
             }
             self.explain(entry);

@@ -32,10 +32,7 @@ pub(crate) struct WallClock {
 
 impl WallClock {
     pub(crate) const fn unknown() -> Self {
-        Self {
-            offset_ms: None,
-            doubted: None,
-        }
+        Self { offset_ms: None, doubted: None }
     }
 
     /// Someone trustworthy said what time it is. A jump is believed for new records at once, since the old time

@@ -22,20 +22,12 @@ pub(crate) struct Walk<'b> {
 
 impl<'b> Walk<'b> {
     pub(crate) fn reading(bytes: &'b [u8]) -> Self {
-        Self {
-            bytes: Codec::Read(bytes),
-            at: 0,
-            failed: false,
-        }
+        Self { bytes: Codec::Read(bytes), at: 0, failed: false }
     }
 
     #[cfg(feature = "outbox")]
     pub(crate) fn writing(bytes: &'b mut [u8]) -> Self {
-        Self {
-            bytes: Codec::Write(bytes),
-            at: 0,
-            failed: false,
-        }
+        Self { bytes: Codec::Write(bytes), at: 0, failed: false }
     }
 
     /// How many bytes were walked; `None` if one of the fields could not be.
@@ -71,6 +63,7 @@ impl<'b> Walk<'b> {
             let mut byte = rest as u8 & 0x7f | if rest > 0x7f { 0x80 } else { 0 };
             rest >>= 7;
             self.byte(&mut byte);
+            self.failed |= shift == 63 && byte > 1;
             read |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 || self.failed {
                 *value = read;

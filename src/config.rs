@@ -44,13 +44,7 @@ impl LaneConfig {
     /// A lane of so many pages that refuses records when it is full, keeps them however old they are, and takes
     /// five rejections for final.
     pub const fn new(pages: u16) -> Self {
-        Self {
-            pages,
-            room: 0,
-            when_full: WhenFull::Refuse,
-            max_age: None,
-            max_attempts: 5,
-        }
+        Self { pages, room: 0, when_full: WhenFull::Refuse, max_age: None, max_attempts: 5 }
     }
 
     /// Keeps so many pages free behind the ring, to grow into.
@@ -60,26 +54,17 @@ impl LaneConfig {
 
     /// Gives up the oldest records when the ring is full.
     pub const fn evict_oldest(self) -> Self {
-        Self {
-            when_full: WhenFull::EvictOldest,
-            ..self
-        }
+        Self { when_full: WhenFull::EvictOldest, ..self }
     }
 
     /// Sends records that are older to the dead letters.
     pub const fn max_age(self, age: Duration) -> Self {
-        Self {
-            max_age: Some(age),
-            ..self
-        }
+        Self { max_age: Some(age), ..self }
     }
 
     /// Sends records that were rejected so often to the dead letters.
     pub const fn max_attempts(self, attempts: u16) -> Self {
-        Self {
-            max_attempts: attempts,
-            ..self
-        }
+        Self { max_attempts: attempts, ..self }
     }
 }
 
@@ -100,12 +85,7 @@ pub struct Config<const LANES: usize> {
 impl<const LANES: usize> Config<LANES> {
     /// An outbox at the flash's start with the smallest dead-letter ring.
     pub const fn new(device: DeviceId, lanes: [LaneConfig; LANES]) -> Self {
-        Self {
-            device,
-            origin: 0,
-            dead_letter_pages: PAGES_MIN,
-            lanes,
-        }
+        Self { device, origin: 0, dead_letter_pages: PAGES_MIN, lanes }
     }
 
     /// Puts the region there.
@@ -115,10 +95,7 @@ impl<const LANES: usize> Config<LANES> {
 
     /// Gives the dead letters so many pages.
     pub fn dead_letter_pages(self, pages: u16) -> Self {
-        Self {
-            dead_letter_pages: pages,
-            ..self
-        }
+        Self { dead_letter_pages: pages, ..self }
     }
 
     /// Bytes of flash that the region takes, from its origin on.
@@ -134,7 +111,7 @@ impl<const LANES: usize> Config<LANES> {
             pages += config.pages as u32 + config.room as u32;
             lane += 1;
         }
-        pages * geometry.page()
+        pages.saturating_mul(geometry.page())
     }
 
     /// The layout that this configuration asks for on a flash of so many bytes.
@@ -151,11 +128,7 @@ impl<const LANES: usize> Config<LANES> {
         if !self.origin.is_multiple_of(geometry.page()) {
             return Err(LayoutError::Origin);
         }
-        let rings = self
-            .lanes
-            .iter()
-            .map(|lane| lane.pages)
-            .chain([self.dead_letter_pages]);
+        let rings = self.lanes.iter().map(|lane| lane.pages).chain([self.dead_letter_pages]);
         if rings.clone().any(|pages| pages < PAGES_MIN || pages > pages_max) {
             return Err(LayoutError::Pages);
         }
@@ -177,12 +150,7 @@ impl<const LANES: usize> Config<LANES> {
             let span = place(lane.pages, lane.room).ok_or(LayoutError::Capacity)?;
             lanes.push(span).map_err(|_| LayoutError::Lanes)?;
         }
-        Ok(Layout {
-            device: self.device.clone(),
-            record_max,
-            dead_letters,
-            lanes,
-        })
+        Ok(Layout { device: self.device.clone(), record_max, dead_letters, lanes })
     }
 }
 

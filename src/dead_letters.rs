@@ -22,11 +22,7 @@ where
 
     /// Shows every dead letter, the longest dead first; its `cause` says why it is one.
     pub async fn list(&self, mut show: impl FnMut(&Stored<'_>)) -> Result<(), Error<F::Error>> {
-        self.shared
-            .lock()
-            .await
-            .inspect(ledger::DEAD_LETTERS, &mut show)
-            .await
+        self.shared.lock().await.inspect(ledger::DEAD_LETTERS, &mut show).await
     }
 
     /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if 8 are under way.

@@ -76,21 +76,13 @@ where
     /// Removes records that the receiver has, in one pass, in whatever order. Says how many were there.
     pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
         let mut store = self.shared.lock().await;
-        if usize::from(lane) < LANES {
-            store.settle(lane, delivered).await
-        } else {
-            Err(Error::NoSuchLane)
-        }
+        if usize::from(lane) < LANES { store.settle(lane, delivered).await } else { Err(Error::NoSuchLane) }
     }
 
     /// Counts a rejection of each of these records; those rejected too often go to the dead letters.
     pub async fn reject(&mut self, lane: u8, rejected: &[Key]) -> Result<Rejection, Error<F::Error>> {
         let mut store = self.shared.lock().await;
-        if usize::from(lane) < LANES {
-            store.reject(lane, rejected).await
-        } else {
-            Err(Error::NoSuchLane)
-        }
+        if usize::from(lane) < LANES { store.reject(lane, rejected).await } else { Err(Error::NoSuchLane) }
     }
 
     /// Parking goes on, although many records were parked in a row.
@@ -130,11 +122,7 @@ where
 
     /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
     pub async fn former_incarnations(&mut self, mut show: impl FnMut(u32, &[u64])) {
-        self.shared
-            .lock()
-            .await
-            .formers()
-            .for_each(|(incarnation, issued)| show(incarnation, issued));
+        self.shared.lock().await.formers().for_each(|(incarnation, issued)| show(incarnation, issued));
     }
 
     /// The receiver has closed the books of an earlier incarnation.

@@ -18,7 +18,7 @@ pub enum Error<E> {
     NoSuchLane,
 }
 
-/// Why a record was not enqueued. It will not be sent, and its key will not be used again.
+/// Why a record was not enqueued. Except after `Storage` it will not be sent, and has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum EnqueueError<E> {
@@ -30,7 +30,7 @@ pub enum EnqueueError<E> {
     TooLarge,
     /// The lane's counter has come to its end.
     Exhausted,
-    /// Storage failed. Whether the record is in flash will be decided by the next operation; if it is not, its
+    /// Storage failed. The next operation finds out whether the record is in flash: then it is sent. If not, its
     /// counter is accounted for as aborted.
     Storage(Error<E>),
 }
@@ -114,10 +114,7 @@ impl<E: fmt::Debug> fmt::Display for OpenError<E> {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::OtherOwner(owner) => {
-                write!(
-                    f,
-                    "this region belongs to {owner}: wipe it if its records are no longer wanted"
-                )
+                write!(f, "this region belongs to {owner}: wipe it if its records are no longer wanted")
             }
             Self::OtherLayout(found) => write!(
                 f,
@@ -127,10 +124,9 @@ impl<E: fmt::Debug> fmt::Display for OpenError<E> {
                 found.pages(),
                 found.record_max
             ),
-            Self::OtherFormat(format) => write!(
-                f,
-                "this region has format {format}, which this version does not know"
-            ),
+            Self::OtherFormat(format) => {
+                write!(f, "this region has format {format}, which this version does not know")
+            }
             Self::Storage(error) => error.fmt(f),
         }
     }

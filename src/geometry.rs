@@ -41,11 +41,7 @@ impl Geometry {
     pub(crate) const fn new(page: u32, word: u32) -> Option<Self> {
         let word_fits = word.is_power_of_two() && word >= 8 && word <= Self::WORD_MAX as u32;
         let page_fits = page.is_power_of_two() && page >= 256 && page <= 65536;
-        if word_fits && page_fits {
-            Some(Self { page, word })
-        } else {
-            None
-        }
+        if word_fits && page_fits { Some(Self { page, word }) } else { None }
     }
 
     /// Bytes that are erased at once.
@@ -96,16 +92,7 @@ impl Geometry {
     pub(crate) fn magic(&self) -> [u8; 8] {
         let shift = self.page.trailing_zeros() as u8;
         let [low, high] = item::length_crc(u16::from_le_bytes([shift, self.word as u8])).to_le_bytes();
-        [
-            b'P',
-            b'b',
-            b'o',
-            b'x',
-            FORMAT << 4 | 0x0a,
-            shift << 3 | 0x05,
-            low ^ self.word as u8,
-            high,
-        ]
+        [b'P', b'b', b'o', b'x', FORMAT << 4 | 0x0a, shift << 3 | 0x05, low ^ self.word as u8, high]
     }
 
     /// The magic, repeated to fill a word.

@@ -60,22 +60,12 @@ impl<F: NorFlash> Pages<'_, F> {
 
     pub(crate) async fn zero_word(&mut self, page: u16, offset: u32) -> Result<(), F::Error> {
         let zeros = Aligned([0; Geometry::WORD_MAX]);
-        self.program(
-            page,
-            offset,
-            zeros.0.get(..self.geometry.word() as usize).unwrap_or_default(),
-        )
-        .await
+        self.program(page, offset, zeros.0.get(..self.geometry.word() as usize).unwrap_or_default()).await
     }
 
     pub(crate) async fn program_magic(&mut self, page: u16) -> Result<(), F::Error> {
         let magic = Aligned(self.geometry.magic_word());
-        self.program(
-            page,
-            0,
-            magic.0.get(..self.geometry.word() as usize).unwrap_or_default(),
-        )
-        .await
+        self.program(page, 0, magic.0.get(..self.geometry.word() as usize).unwrap_or_default()).await
     }
 
     /// Magic and mark "in use" in one program: a magic that a cut left weak is made good before the page matters.
@@ -85,8 +75,7 @@ impl<F: NorFlash> Pages<'_, F> {
         for (cell, magic) in cells.0.iter_mut().zip(self.geometry.magic_word()).take(word) {
             *cell = magic;
         }
-        self.program(page, 0, cells.0.get(..2 * word).unwrap_or_default())
-            .await
+        self.program(page, 0, cells.0.get(..2 * word).unwrap_or_default()).await
     }
 
     /// Leaves the page blank with an exact magic, or, when power is lost, without one.
@@ -182,25 +171,17 @@ impl<'f, F: NorFlash> Guard<'f, F> {
     pub(crate) const PAGE: u32 = Self::GEOMETRY.page() - Self::GEOMETRY.word();
 
     pub(crate) fn new(pages: Pages<'f, F>, seen: &'f Seen, longest: usize) -> Self {
-        Self {
-            pages,
-            seen,
-            longest,
-            last_header: None,
-            suspect: None,
-        }
+        Self { pages, seen, longest, last_header: None, suspect: None }
     }
 
     fn place(offset: u32) -> (u16, u32) {
-        (
-            (offset / Self::PAGE) as u16,
-            offset % Self::PAGE + Self::GEOMETRY.word(),
-        )
+        ((offset / Self::PAGE) as u16, offset % Self::PAGE + Self::GEOMETRY.word())
     }
 
     /// The queue passes over corrupt items without a word, and stumbles over one that is longer than its buffer.
     /// So what it reads is looked at here as well: a header, then the data right behind it, twice if the first
-    /// time did not add up. Says where an item lies whose pop was cut.
+    /// time did not add up. Says where an item lies that is to be removed: its pop was cut, or it is corrupt and has
+    /// been counted.
     fn watch(&mut self, offset: u32, bytes: &mut [u8]) -> Option<(u32, Header)> {
         if let Some((at, header)) = self.last_header
             && offset == at + Self::GEOMETRY.word()
@@ -212,6 +193,7 @@ impl<'f, F: NorFlash> Guard<'f, F> {
                 Judgement::Corrupt if self.suspect == Some(at) => {
                     count(&self.seen.corrupt);
                     self.suspect = None;
+                    return Some((at, header));
                 }
                 Judgement::Corrupt => self.suspect = Some(at),
                 Judgement::PopCut => return Some((at, header)),
@@ -228,9 +210,9 @@ impl<'f, F: NorFlash> Guard<'f, F> {
                 for (byte, popped) in bytes.iter_mut().zip(header.popped().encode()) {
                     *byte = popped;
                 }
-            } else {
-                self.last_header = Some((offset, header));
+                return Some((offset, header));
             }
+            self.last_header = Some((offset, header));
         }
         None
     }
@@ -247,12 +229,10 @@ impl<F: NorFlash> ReadNorFlash for Guard<'_, F> {
         let (page, within) = Self::place(offset);
         self.pages.read(page, within, bytes).await?;
         if let Some((at, header)) = self.watch(offset, bytes) {
-            // Its cells may be weak and read as whole the next time: finish what was begun.
+            // The cells of a pop that was cut may be weak and read as whole the next time.
             let (page, within) = Self::place(at);
             let cells = header.popped().word();
-            self.pages
-                .program(page, within, cells.get(..Self::WORD).unwrap_or_default())
-                .await?;
+            self.pages.program(page, within, cells.get(..Self::WORD).unwrap_or_default()).await?;
         }
         Ok(())
     }
@@ -278,6 +258,12 @@ impl<F: NorFlash> NorFlash for Guard<'_, F> {
         let (page, within) = Self::place(offset);
         self.seen.written.store(page.into(), Relaxed);
         if within == Self::GEOMETRY.start_mark() {
+            if !self.pages.is_blank_from(page, Self::GEOMETRY.first_item(), Self::GEOMETRY.page()).await? {
+                // Something happened to its cells since they were erased; a record would not survive on them.
+                count(&self.seen.corrupt);
+                count(&self.seen.erases);
+                self.pages.erase(page).await?;
+            }
             self.pages.begin(page).await?;
         } else {
             self.pages.program(page, within, bytes).await?;

@@ -79,10 +79,7 @@ impl Header {
         let (&[a, b, c, d, l0, l1, k0, k1], _) = bytes.split_first_chunk::<HEADER_LEN>()?;
         let len = u16::from_le_bytes([l0, l1]);
         let intact = length_crc(len) == u16::from_le_bytes([k0, k1]);
-        intact.then_some(Self {
-            crc: u32::from_le_bytes([a, b, c, d]),
-            len,
-        })
+        intact.then_some(Self { crc: u32::from_le_bytes([a, b, c, d]), len })
     }
 
     pub(crate) fn encode(&self) -> [u8; HEADER_LEN] {
@@ -95,10 +92,7 @@ impl Header {
     /// The header as it stands in flash, padded to the widest word.
     pub(crate) fn word(&self) -> [u8; Geometry::WORD_MAX] {
         let mut cells = [0xff; Geometry::WORD_MAX];
-        cells
-            .iter_mut()
-            .zip(self.encode())
-            .for_each(|(cell, byte)| *cell = byte);
+        cells.iter_mut().zip(self.encode()).for_each(|(cell, byte)| *cell = byte);
         cells
     }
 

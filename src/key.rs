@@ -24,9 +24,7 @@ impl DeviceId {
         if !name.bytes().all(allowed) {
             return Err(DeviceIdError::Character);
         }
-        String::try_from(name)
-            .map(Self)
-            .map_err(|_| DeviceIdError::TooLong)
+        String::try_from(name).map(Self).map_err(|_| DeviceIdError::TooLong)
     }
 
     /// A name that is none, to be read into.
@@ -110,10 +108,7 @@ impl Key {
 
     /// The key with its device's name, which is how the rest of the world knows the record.
     pub fn of(self, device: &DeviceId) -> DeviceKey {
-        DeviceKey {
-            device: device.clone(),
-            key: self,
-        }
+        DeviceKey { device: device.clone(), key: self }
     }
 }
 
@@ -138,11 +133,7 @@ pub struct DeviceKey {
 
 impl fmt::Display for DeviceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Key {
-            incarnation,
-            lane,
-            counter,
-        } = self.key;
+        let Key { incarnation, lane, counter } = self.key;
         write!(f, "{}.{incarnation:08x}.{lane}.{counter}", self.device)
     }
 }
@@ -168,11 +159,7 @@ impl FromStr for DeviceKey {
         let number = |part: &str| -> Result<u64, KeyError> {
             let canonical = part == "0" || !part.starts_with('0');
             let digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if canonical && digits {
-                part.parse().map_err(|_| KeyError)
-            } else {
-                Err(KeyError)
-            }
+            if canonical && digits { part.parse().map_err(|_| KeyError) } else { Err(KeyError) }
         };
         let mut parts = text.split('.');
         let mut part = || parts.next().ok_or(KeyError);
@@ -188,13 +175,6 @@ impl FromStr for DeviceKey {
         if parts.next().is_some() || counter >= Key::COUNTER_LIMIT {
             return Err(KeyError);
         }
-        Ok(Self {
-            device,
-            key: Key {
-                incarnation,
-                lane,
-                counter,
-            },
-        })
+        Ok(Self { device, key: Key { incarnation, lane, counter } })
     }
 }

@@ -12,11 +12,7 @@ const METADATA_HALF: u32 = 4096;
 
 /// Bytes of each half of the metadata.
 pub(crate) const fn metadata_half(geometry: Geometry) -> u32 {
-    if geometry.page() > METADATA_HALF {
-        geometry.page()
-    } else {
-        METADATA_HALF
-    }
+    if geometry.page() > METADATA_HALF { geometry.page() } else { METADATA_HALF }
 }
 
 /// Pages of both halves of the metadata.
@@ -77,21 +73,13 @@ impl Layout {
 
     /// The layout of nobody, to be read into.
     pub(crate) fn blank() -> Self {
-        Self {
-            device: DeviceId::blank(),
-            record_max: 0,
-            dead_letters: LaneSpan::NONE,
-            lanes: Vec::new(),
-        }
+        Self { device: DeviceId::blank(), record_max: 0, dead_letters: LaneSpan::NONE, lanes: Vec::new() }
     }
 
     pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
         let mut name: Vec<u8, { DeviceId::MAX_LEN }> = self.device.as_str().bytes().collect();
         walk.list(&mut name, 0, |byte, walk| walk.byte(byte));
-        match String::from_utf8(name)
-            .ok()
-            .and_then(|name| DeviceId::try_from(name).ok())
-        {
+        match String::from_utf8(name).ok().and_then(|name| DeviceId::try_from(name).ok()) {
             Some(device) => self.device = device,
             None => walk.fail(),
         }
@@ -116,9 +104,7 @@ impl Layout {
     pub(crate) fn extends(&self, old: &Self) -> bool {
         let in_place = self.rings().zip(old.rings()).all(|(new, old)| new.extends(&old));
         let disjoint = self.rings().enumerate().all(|(at, ring)| {
-            old.rings()
-                .enumerate()
-                .all(|(other, span)| at == other || !ring.overlaps(&span))
+            old.rings().enumerate().all(|(other, span)| at == other || !ring.overlaps(&span))
         });
         in_place && disjoint && self.lanes.len() >= old.lanes.len() && self.record_max >= old.record_max
     }

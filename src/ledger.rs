@@ -6,6 +6,10 @@ use crate::{
     Cause, Geometry, Key, Layout, Tag, account::Account, codec::Walk, geometry::FORMAT, layout::LANES_MAX,
 };
 
+/// Set in the first byte of a snapshot, beside the format, and never in that of a record: a ring's page that lies
+/// where the metadata should be is not taken for them.
+const SNAPSHOT: u8 = 0x80;
+
 /// Live tags a lane.
 pub(crate) const TAGS: usize = 16;
 /// Records a lane whose rejections are counted at a time.
@@ -52,12 +56,7 @@ pub(crate) enum Intent {
     /// Remove this record.
     Remove { ring: u8, page: u16, key: Key },
     /// Move this record to the dead letters.
-    Park {
-        lane: u8,
-        page: u16,
-        key: Key,
-        cause: Cause,
-    },
+    Park { lane: u8, page: u16, key: Key, cause: Cause },
 }
 
 /// A lane's part of the snapshot.
@@ -121,21 +120,18 @@ pub(crate) struct SnapshotHead {
 }
 
 impl SnapshotHead {
-    /// The version and the number of a snapshot, whatever the version.
+    /// The version and the number of a snapshot, whatever the version. `None` for what is no snapshot.
     pub(crate) fn number(bytes: &[u8]) -> Option<(u8, u32)> {
         let mut walk = Walk::reading(bytes);
-        let (mut format, mut sequence) = (0, 0);
-        walk.byte(&mut format);
+        let (mut first, mut sequence) = (0, 0);
+        walk.byte(&mut first);
         walk.u32(&mut sequence);
-        walk.end().map(|_| (format, sequence))
+        walk.end().filter(|_| first & SNAPSHOT != 0).map(|_| (first & !SNAPSHOT, sequence))
     }
 
     /// Reads the head; what follows it is the ledger. `None` for bytes that are no snapshot of this format.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let mut head = Self {
-            sequence: 0,
-            layout: Layout::blank(),
-        };
+        let mut head = Self { sequence: 0, layout: Layout::blank() };
         let mut walk = Walk::reading(bytes);
         head.walk(&mut walk);
         let rest = bytes.get(walk.end()?..)?;
@@ -143,9 +139,9 @@ impl SnapshotHead {
     }
 
     fn walk(&mut self, walk: &mut Walk<'_>) {
-        let mut format = FORMAT;
-        walk.byte(&mut format);
-        if format != FORMAT {
+        let mut first = SNAPSHOT | FORMAT;
+        walk.byte(&mut first);
+        if first != SNAPSHOT | FORMAT {
             walk.fail();
         }
         walk.u32(&mut self.sequence);
@@ -192,10 +188,7 @@ impl<const LANES: usize> Ledger<LANES> {
         walk.list(&mut self.lanes, LaneLedger::default(), LaneLedger::walk);
         self.account.walk(walk);
         walk.list(&mut self.late, NO_KEY, walk_key);
-        let former = Former {
-            incarnation: 0,
-            issued: Vec::new(),
-        };
+        let former = Former { incarnation: 0, issued: Vec::new() };
         walk.list(&mut self.former, former, |former, walk| {
             walk.u32(&mut former.incarnation);
             walk.list(&mut former.issued, 0, |issued, walk| walk.number(issued));
@@ -203,11 +196,7 @@ impl<const LANES: usize> Ledger<LANES> {
     }
 }
 
-const NO_KEY: Key = Key {
-    incarnation: 0,
-    lane: 0,
-    counter: 0,
-};
+const NO_KEY: Key = Key { incarnation: 0, lane: 0, counter: 0 };
 
 fn walk_key(key: &mut Key, walk: &mut Walk<'_>) {
     walk.u32(&mut key.incarnation);
@@ -223,30 +212,15 @@ impl LaneLedger {
             walk.u32(&mut count.records);
             walk.u32(&mut count.bytes);
         });
-        walk.list(
-            &mut self.tags,
-            Tagged {
-                tag: 0,
-                counter: 0,
-                page: 0,
-            },
-            |tagged, walk| {
-                walk.u32(&mut tagged.tag);
-                walk.number(&mut tagged.counter);
-                walk.u16(&mut tagged.page);
-            },
-        );
-        walk.list(
-            &mut self.attempts,
-            Attempts {
-                key: NO_KEY,
-                count: 0,
-            },
-            |attempts, walk| {
-                walk_key(&mut attempts.key, walk);
-                walk.u16(&mut attempts.count);
-            },
-        );
+        walk.list(&mut self.tags, Tagged { tag: 0, counter: 0, page: 0 }, |tagged, walk| {
+            walk.u32(&mut tagged.tag);
+            walk.number(&mut tagged.counter);
+            walk.u16(&mut tagged.page);
+        });
+        walk.list(&mut self.attempts, Attempts { key: NO_KEY, count: 0 }, |attempts, walk| {
+            walk_key(&mut attempts.key, walk);
+            walk.u16(&mut attempts.count);
+        });
     }
 }
 
@@ -256,12 +230,7 @@ impl Intent {
             Self::Clear => (0, 0, 0, NO_KEY, Cause::Rejected),
             Self::Evict { ring, page, last } => (1, ring, page, last, Cause::Rejected),
             Self::Remove { ring, page, key } => (2, ring, page, key, Cause::Rejected),
-            Self::Park {
-                lane,
-                page,
-                key,
-                cause,
-            } => (3, lane, page, key, cause),
+            Self::Park { lane, page, key, cause } => (3, lane, page, key, cause),
         };
         let number = walk.choice(number, 4);
         if number > 0 {
@@ -274,18 +243,9 @@ impl Intent {
         }
         *self = match number {
             0 => Self::Clear,
-            1 => Self::Evict {
-                ring,
-                page,
-                last: key,
-            },
+            1 => Self::Evict { ring, page, last: key },
             2 => Self::Remove { ring, page, key },
-            _ => Self::Park {
-                lane: ring,
-                page,
-                key,
-                cause,
-            },
+            _ => Self::Park { lane: ring, page, key, cause },
         };
     }
 }

@@ -39,13 +39,7 @@ pub(crate) enum Loaded {
 
 impl Metadata {
     pub(crate) const fn new(origin: u32) -> Self {
-        Self {
-            origin,
-            sequence: 0,
-            newest: None,
-            append_at: None,
-            erases: 0,
-        }
+        Self { origin, sequence: 0, newest: None, append_at: None, erases: 0 }
     }
 
     fn address(&self, geometry: Geometry, half: u32, offset: u32) -> u32 {
@@ -62,17 +56,11 @@ impl Metadata {
         let word = geometry.word() as usize;
         self.append_at = None;
         self.newest = None;
-        let mut below = u32::MAX;
+        let mut below = None;
         let mut other_format = None;
-        let mut halves = Halves {
-            flash,
-            geometry,
-            origin: self.origin,
-        };
-        while let Some(best) = halves
-            .newest_below(buffer, below, &mut other_format)
-            .await
-            .map_err(Error::Flash)?
+        let mut halves = Halves { flash, geometry, origin: self.origin };
+        while let Some(best) =
+            halves.newest_below(buffer, below, &mut other_format).await.map_err(Error::Flash)?
         {
             // One of them may be newer than ours, and then our ceilings are old.
             if let Some(format) = other_format {
@@ -92,7 +80,7 @@ impl Metadata {
                 }
             }
             // It was whole by chance only.
-            below = best.sequence;
+            below = Some(best.sequence);
         }
         Ok(other_format.map_or(Loaded::Nothing, Loaded::OtherFormat))
     }
@@ -108,23 +96,13 @@ impl Metadata {
         let geometry = const { Geometry::of::<F>() };
         let word = geometry.word() as usize;
         // A write that failed may still have left its snapshot there: no number is used twice.
-        self.sequence += 1;
+        self.sequence = self.sequence.saturating_add(1);
         let (head, data) = buffer.split_at_mut_checked(word).ok_or(Error::NotWritten)?;
-        let mut snapshot = SnapshotHead {
-            sequence: self.sequence,
-            layout: layout.clone(),
-        };
-        let len = ledger
-            .encode(data, &mut snapshot, geometry.word())
-            .ok_or(Error::NotWritten)?;
+        let mut snapshot = SnapshotHead { sequence: self.sequence, layout: layout.clone() };
+        let len = ledger.encode(data, &mut snapshot, geometry.word()).ok_or(Error::NotWritten)?;
         let data = data.get(..len).ok_or(Error::NotWritten)?;
-        let header = Header {
-            crc: data_crc(data),
-            len: len as u16,
-        };
-        head.iter_mut()
-            .zip(header.word())
-            .for_each(|(cell, byte)| *cell = byte);
+        let header = Header { crc: data_crc(data), len: len as u16 };
+        head.iter_mut().zip(header.word()).for_each(|(cell, byte)| *cell = byte);
         let snapshot = buffer.get(..word + len).ok_or(Error::NotWritten)?;
         for _ in 0..ERASE_TRIES {
             let fits = |at: &u32| at + snapshot.len() as u32 <= metadata_half(geometry);
@@ -159,10 +137,7 @@ impl Metadata {
 
     async fn erase<F: NorFlash>(&mut self, flash: &mut F, half: u32) -> Result<(), Error<F::Error>> {
         let geometry = const { Geometry::of::<F>() };
-        let (from, to) = (
-            self.address(geometry, half, 0),
-            self.address(geometry, half + 1, 0),
-        );
+        let (from, to) = (self.address(geometry, half, 0), self.address(geometry, half + 1, 0));
         for _ in 0..ERASE_TRIES {
             flash.erase(from, to).await.map_err(Error::Flash)?;
             self.erases += (to - from) / geometry.page();

@@ -55,11 +55,7 @@ impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, const BUFFE
                 "BUFFER is too small: write buffer_size(LANES, RECORD)"
             );
         }
-        Self {
-            events: PubSubChannel::new(),
-            buffer: AlignedBuffer([0; BUFFER]),
-            shared: None,
-        }
+        Self { events: PubSubChannel::new(), buffer: AlignedBuffer([0; BUFFER]), shared: None }
     }
 }
 
@@ -96,10 +92,7 @@ pub async fn new<
     entropy: u64,
     config: Config<LANES>,
 ) -> Result<
-    (
-        Outbox<'r, F, LANES, PAGES, RECORD, M, C>,
-        Dispatcher<'r, F, LANES, PAGES, RECORD, M, C>,
-    ),
+    (Outbox<'r, F, LANES, PAGES, RECORD, M, C>, Dispatcher<'r, F, LANES, PAGES, RECORD, M, C>),
     OpenError<F::Error>,
 >
 where
@@ -115,15 +108,8 @@ where
         );
         record_max as u16
     };
-    let store = Store::closed(
-        flash,
-        &mut resources.buffer.0,
-        &resources.events,
-        clock,
-        config,
-        record_max,
-        entropy,
-    )?;
+    let store =
+        Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, config, record_max, entropy)?;
     let shared = resources.shared.insert(Mutex::new(store));
     shared.get_mut().open().await?;
     let shared: &'r _ = shared;
@@ -243,7 +229,9 @@ where
 
     /// Listens to what happens. `None` if two are listening already.
     pub async fn subscribe(&self) -> Option<Subscriber<'r, M>> {
-        let events = self.shared.lock().await.events;
-        events.subscriber().ok()
+        let mut store = self.shared.lock().await;
+        let subscriber = store.events.subscriber().ok()?;
+        store.catch_up();
+        Some(subscriber)
     }
 }

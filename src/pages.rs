@@ -86,10 +86,9 @@ impl<F: ReadNorFlash> Pages<'_, F> {
             return Ok(Slot::Spent);
         }
         match Header::parse(head) {
-            Some(header) if self.geometry.item_span(header.len.into()) as usize <= room => Ok(Slot::Item {
-                header,
-                void: data.first() == Some(&0),
-            }),
+            Some(header) if self.geometry.item_span(header.len.into()) as usize <= room => {
+                Ok(Slot::Item { header, void: data.first() == Some(&0) })
+            }
             _ => Ok(Slot::End),
         }
     }

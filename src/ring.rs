@@ -97,17 +97,14 @@ pub(crate) struct Ring<const PAGES: usize> {
     /// Unset while an operation is under way. If the operation fails or its future is dropped, it stays unset,
     /// and the next one begins with the boot check.
     trusted: bool,
+    /// The last boot check found nothing on any page.
+    pub(crate) was_blank: bool,
     pub(crate) erases: u32,
 }
 
 impl<const PAGES: usize> Ring<PAGES> {
     pub(crate) const fn new(origin: u32, span: LaneSpan) -> Self {
-        Self {
-            origin,
-            span,
-            trusted: false,
-            erases: 0,
-        }
+        Self { origin, span, trusted: false, was_blank: false, erases: 0 }
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
@@ -123,12 +120,7 @@ impl<const PAGES: usize> Ring<PAGES> {
     }
 
     fn pages<'f, F: MultiwriteNorFlash>(&self, flash: &'f mut F) -> Pages<'f, F> {
-        Pages {
-            flash,
-            geometry: const { Geometry::of::<F>() },
-            origin: self.origin,
-            span: self.span,
-        }
+        Pages { flash, geometry: const { Geometry::of::<F>() }, origin: self.origin, span: self.span }
     }
 
     /// The boot check. Leaves the youngest record in the buffer.
@@ -145,6 +137,7 @@ impl<const PAGES: usize> Ring<PAGES> {
             *cache = cold_cache();
         }
         self.erases += settled.erases;
+        self.was_blank = settled.is_blank;
         self.trusted = true;
         Ok(settled)
     }
@@ -200,10 +193,7 @@ impl<const PAGES: usize> Ring<PAGES> {
         give_back(borrowed, queue.destroy().1);
         self.erases += seen.erases();
         self.trusted = result.is_ok();
-        Ok(Pass {
-            corrupt: seen.corrupt(),
-            complete: result?,
-        })
+        Ok(Pass { corrupt: seen.corrupt(), complete: result? })
     }
 
     async fn pass<F: MultiwriteNorFlash>(
@@ -214,13 +204,7 @@ impl<const PAGES: usize> Ring<PAGES> {
     ) -> Result<bool, RingError<F::Error>> {
         let mut items = queue.iter().await?;
         while let Some(item) = items.next(buffer).await? {
-            let verdict = visit(
-                &item,
-                Here {
-                    page: seen.page(),
-                    corrupt: seen.corrupt(),
-                },
-            );
+            let verdict = visit(&item, Here { page: seen.page(), corrupt: seen.corrupt() });
             if matches!(verdict, Visit::Remove | Visit::RemoveAndStop) {
                 item.pop().await?;
             }
@@ -283,10 +267,7 @@ impl<const PAGES: usize> Ring<PAGES> {
         let cells = item.header.popped().word();
         let word = const { Geometry::of::<F>() }.word() as usize;
         let cells = cells.get(..word).unwrap_or_default();
-        self.pages(flash)
-            .program(page, item.offset, cells)
-            .await
-            .map_err(RingError::Flash)?;
+        self.pages(flash).program(page, item.offset, cells).await.map_err(RingError::Flash)?;
         self.trusted = true;
         Ok(())
     }
@@ -300,11 +281,7 @@ impl<const PAGES: usize> Ring<PAGES> {
     ) -> Result<QueueStorage<Guard<'f, F>, RingCache<PAGES>>, RingError<F::Error>> {
         let end = u32::from(self.span.pages) * Guard::<F>::PAGE;
         let config = QueueConfig::try_new(0..end).map_err(|_| RingError::Disordered)?;
-        Ok(QueueStorage::new(
-            Guard::new(self.pages(flash), seen, longest),
-            config,
-            cache,
-        ))
+        Ok(QueueStorage::new(Guard::new(self.pages(flash), seen, longest), config, cache))
     }
 }
 

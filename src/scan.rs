@@ -120,19 +120,13 @@ pub async fn geometry<F: ReadNorFlash>(flash: &mut F, origin: u32) -> Result<Geo
     let is_page = |geometry: Geometry, at: u32| at.is_multiple_of(geometry.page());
     let halves = [0].into_iter().chain((12..=16).map(|shift| 1u32 << shift));
     for at in halves {
-        if let Some(found) = magic_at(flash, origin, at)
-            .await?
-            .filter(|found| is_half(*found, at))
-        {
+        if let Some(found) = magic_at(flash, origin, at).await?.filter(|found| is_half(*found, at)) {
             return Ok(found);
         }
     }
     let end = (flash.capacity() as u64).saturating_sub(origin.into());
     for at in (0..u32::try_from(end).unwrap_or(u32::MAX)).step_by(256) {
-        if let Some(found) = magic_at(flash, origin, at)
-            .await?
-            .filter(|found| is_page(*found, at))
-        {
+        if let Some(found) = magic_at(flash, origin, at).await?.filter(|found| is_page(*found, at)) {
             return Ok(found);
         }
     }
@@ -163,20 +157,19 @@ pub async fn metadata<F: ReadNorFlash>(
 ) -> Result<Metadata, ScanError<F::Error>> {
     let geometry = geometry(flash, origin).await?;
     check_bounds(flash, origin, geometry, metadata_pages(geometry).into(), buffer)?;
-    let mut halves = Halves {
-        flash,
-        geometry,
-        origin,
-    };
-    let (mut below, mut other_format) = (u32::MAX, None);
+    let mut halves = Halves { flash, geometry, origin };
+    let (mut below, mut other_format) = (None, None);
     while let Some(newest) = halves.newest_below(buffer, below, &mut other_format).await? {
+        if let Some(format) = other_format {
+            return Err(ScanError::OtherFormat(format));
+        }
         let word = geometry.word() as usize;
         if let Some(len) = halves.read_whole(&newest, buffer).await?
             && let Some(found) = decode(geometry, buffer.get(word..word + len).unwrap_or_default())
         {
             return Ok(found);
         }
-        below = newest.sequence;
+        below = Some(newest.sequence);
     }
     Err(other_format.map_or(ScanError::NoMetadata, ScanError::OtherFormat))
 }
@@ -184,10 +177,7 @@ pub async fn metadata<F: ReadNorFlash>(
 fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
     let (SnapshotHead { sequence, layout }, ledger) = SnapshotHead::decode(snapshot)?;
     let ledger = Ledger::<LANES_MAX>::decode(ledger)?;
-    let counters = |lane: &LaneLedger| Counters {
-        ceiling: lane.ceiling,
-        next: lane.next,
-    };
+    let counters = |lane: &LaneLedger| Counters { ceiling: lane.ceiling, next: lane.next };
     Some(Metadata {
         geometry,
         layout,

@@ -30,6 +30,8 @@ pub(crate) struct Settled {
     /// Pages in an order that no power cut can produce; they were put right.
     pub(crate) disordered: u32,
     pub(crate) erases: u32,
+    /// No page holds anything.
+    pub(crate) is_blank: bool,
     /// A page whose mark "closed" was in doubt.
     just_closed: Option<u16>,
 }
@@ -46,11 +48,7 @@ impl Mark {
     /// What the reads so far and this one say together.
     fn seen(before: Option<Self>, cells: &[u8]) -> Option<Self> {
         let now = Self::of(cells);
-        Some(if before.is_none_or(|before| before == now) {
-            now
-        } else {
-            Self::Doubtful
-        })
+        Some(if before.is_none_or(|before| before == now) { now } else { Self::Doubtful })
     }
 
     fn of(cells: &[u8]) -> Self {
@@ -71,27 +69,28 @@ pub(crate) async fn settle<F: NorFlash>(
     buffer: &mut [u8],
 ) -> Result<Settled, GuardError<F::Error>> {
     let mut settled = Settled::default();
-    let states = states
-        .get_mut(..usize::from(pages.span.pages))
-        .unwrap_or_default();
+    let states = states.get_mut(..usize::from(pages.span.pages)).unwrap_or_default();
     for (page, state) in (0..).zip(states.iter_mut()) {
         *state = settle_marks(pages, page, &mut settled).await?;
     }
+    settled.is_blank = states.iter().all(|state| *state == PageState::Open);
     let in_use = put_in_order(pages, states, &mut settled).await?;
     // Should its mark have been cut, its magic was in the same program.
     pages.program_magic(in_use).await?;
-    let (mut last, tail) = settle_tail(pages, in_use, buffer).await?;
-    if !pages
-        .is_blank_from(in_use, tail, pages.geometry.end_mark())
-        .await?
-    {
-        // Corruption: there is more behind the last item that can be read. Nothing may be programmed over it.
-        pages.zero_word(in_use, pages.geometry.start_mark()).await?;
-        pages.zero_word(in_use, pages.geometry.end_mark()).await?;
-        let next = pages.next(in_use);
-        settled.disordered += 1;
-        if states.get(usize::from(next)) != Some(&PageState::Open) {
-            give_up(pages, states, next, &mut settled).await?;
+    let mut last = None;
+    // An open page has no items, because its mark comes first; and the queue would write over a word spent in it.
+    if states.get(usize::from(in_use)) != Some(&PageState::Open) {
+        let (found, tail) = settle_tail(pages, in_use, buffer).await?;
+        last = found;
+        if !pages.is_blank_from(in_use, tail, pages.geometry.end_mark()).await? {
+            // Corruption: there is more behind the last item that can be read. Nothing may be programmed over it.
+            pages.zero_word(in_use, pages.geometry.start_mark()).await?;
+            pages.zero_word(in_use, pages.geometry.end_mark()).await?;
+            let next = pages.next(in_use);
+            settled.disordered += 1;
+            if states.get(usize::from(next)) != Some(&PageState::Open) {
+                give_up(pages, states, next, &mut settled).await?;
+            }
         }
     }
     settled.pending = last.is_some_and(|(_, pending)| pending);
@@ -99,9 +98,7 @@ pub(crate) async fn settle<F: NorFlash>(
     if last.is_none() {
         page = pages.previous(in_use);
         if page != in_use && states.get(usize::from(page)) == Some(&PageState::Closed) {
-            last = last_legible(pages, page)
-                .await?
-                .map(|item| (item, !item.header.is_popped()));
+            last = last_legible(pages, page).await?.map(|item| (item, !item.header.is_popped()));
         }
     }
     if let Some((item, pending)) = last {
@@ -307,18 +304,10 @@ async fn settle_item<F: NorFlash>(
         // It is there; what wavers without having been seen is programmed once more. The buffer holds the
         // data of the last read, which was good.
         let cells = item.header.word();
-        pages
-            .program(page, item.offset, cells.get(..word).unwrap_or_default())
-            .await?;
+        pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
         let len = pages.geometry.round_up(item.header.len.into()) as usize;
         if len > 0 {
-            pages
-                .program(
-                    page,
-                    item.offset + word as u32,
-                    buffer.get(..len).unwrap_or_default(),
-                )
-                .await?;
+            pages.program(page, item.offset + word as u32, buffer.get(..len).unwrap_or_default()).await?;
         }
         return Ok(Verdict::Pending(item.header));
     }
@@ -326,9 +315,7 @@ async fn settle_item<F: NorFlash>(
         pages.zero_word(page, item.offset + word as u32).await?;
     }
     let cells = item.header.popped().word();
-    pages
-        .program(page, item.offset, cells.get(..word).unwrap_or_default())
-        .await?;
+    pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
     Ok(Verdict::Voided)
 }
 

@@ -32,12 +32,12 @@ impl<F: ReadNorFlash> Halves<'_, F> {
         self.origin + half * metadata_half(self.geometry) + offset
     }
 
-    /// The whole snapshot with the highest number below `below`. Notes the format of whole snapshots that have
+    /// The whole snapshot with the highest number, or with the highest below `below`. Notes the format of whole snapshots that have
     /// another.
     pub(crate) async fn newest_below(
         &mut self,
         buffer: &mut [u8],
-        below: u32,
+        below: Option<u32>,
         other_format: &mut Option<u8>,
     ) -> Result<Option<Candidate>, F::Error> {
         let geometry = self.geometry;
@@ -52,12 +52,7 @@ impl<F: ReadNorFlash> Halves<'_, F> {
                 if cells.iter().all(|&byte| byte == 0xff) {
                     break;
                 }
-                let here = Header::parse(cells).map(|header| Candidate {
-                    half,
-                    offset,
-                    header,
-                    sequence: 0,
-                });
+                let here = Header::parse(cells).map(|header| Candidate { half, offset, header, sequence: 0 });
                 let fits = |found: &Candidate| {
                     offset + geometry.item_span(found.header.len.into()) <= metadata_half(geometry)
                 };
@@ -70,14 +65,18 @@ impl<F: ReadNorFlash> Halves<'_, F> {
                     continue;
                 };
                 offset += geometry.item_span(found.header.len.into());
-                let bytes = buffer.get(word as usize..word as usize + len).unwrap_or_default();
+                let end = buffer.len().min(word as usize + len);
+                let bytes = buffer.get(word as usize..end).unwrap_or_default();
                 match SnapshotHead::number(bytes) {
                     Some((FORMAT, sequence)) => {
-                        if sequence < below && best.is_none_or(|best| best.sequence <= sequence) {
+                        if below.is_none_or(|below| sequence < below)
+                            && best.is_none_or(|best| best.sequence <= sequence)
+                        {
                             best = Some(Candidate { sequence, ..found });
                         }
                     }
-                    _ => *other_format = bytes.first().copied().or(*other_format),
+                    Some((format, _)) => *other_format = Some(format),
+                    None => {}
                 }
             }
         }
@@ -94,15 +93,12 @@ impl<F: ReadNorFlash> Halves<'_, F> {
         let len = usize::from(found.header.len);
         let padded = self.geometry.round_up(len as u32) as usize;
         let room = buffer.len().saturating_sub(word) / word * word;
-        let Some((head, data)) = buffer
-            .get_mut(..word + padded.min(room))
-            .and_then(|cells| cells.split_at_mut_checked(word))
+        let Some((head, data)) =
+            buffer.get_mut(..word + padded.min(room)).and_then(|cells| cells.split_at_mut_checked(word))
         else {
             return Ok(None);
         };
-        head.iter_mut()
-            .zip(found.header.word())
-            .for_each(|(cell, byte)| *cell = byte);
+        head.iter_mut().zip(found.header.word()).for_each(|(cell, byte)| *cell = byte);
         let start = self.address(found.half, found.offset) + word as u32;
         self.flash.read(start, data).await?;
         let mut crc = DataCrc::new();
@@ -111,9 +107,7 @@ impl<F: ReadNorFlash> Halves<'_, F> {
         let mut at = data.len();
         while at < len {
             let mut cells = [0; Geometry::WORD_MAX];
-            self.flash
-                .read(start + at as u32, cells.get_mut(..word).unwrap_or_default())
-                .await?;
+            self.flash.read(start + at as u32, cells.get_mut(..word).unwrap_or_default()).await?;
             crc.update(cells.get(..word.min(len - at)).unwrap_or_default());
             at += word;
         }

@@ -42,6 +42,8 @@ pub(crate) struct Lane<const PAGES: usize> {
     parked_in_a_row: u8,
     stats: LaneStats,
     oldest: Option<Timestamp>,
+    /// The oldest record, when younger ones were settled before it.
+    overtaken: Option<Key>,
     /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
     is_counted: bool,
 }
@@ -58,6 +60,7 @@ impl<const PAGES: usize> Lane<PAGES> {
             parked_in_a_row: 0,
             stats: LaneStats::default(),
             oldest: None,
+            overtaken: None,
             is_counted: false,
         }
     }
@@ -82,6 +85,12 @@ pub(crate) struct Store<'r, F, M: RawMutex, C, const LANES: usize, const PAGES: 
     lanes: Vec<Lane<PAGES>, LANES>,
     /// A record that is in its ring although its append never returned; its tag is not taken up yet.
     appended: Option<Youngest>,
+    /// A ring has just got pages in the middle of its order.
+    is_growing: bool,
+    /// Somebody has subscribed.
+    is_heard: bool,
+    /// What happened before anybody listened.
+    unheard: Vec<Event, 2>,
     dead: Ring<PAGES>,
     /// The youngest dead letter, by which an unfinished move knows that its copy has been made.
     dead_youngest: Option<Key>,
@@ -120,17 +129,26 @@ where
         self.lanes.get_mut(usize::from(lane)).ok_or(Error::NoSuchLane)
     }
 
-    fn publish(&self, event: Event) {
+    fn publish(&mut self, event: Event) {
+        let is_about_the_region = matches!(event, Event::Formatted { .. } | Event::Corruption { .. });
+        if is_about_the_region && !self.is_heard {
+            // If there are more, the statistics tell.
+            let _ = self.unheard.push(event);
+        }
         self.events.immediate_publisher().publish_immediate(event);
+    }
+
+    /// Tells the first who listens what happened at boot.
+    pub(crate) fn catch_up(&mut self) {
+        self.is_heard = true;
+        for event in core::mem::take(&mut self.unheard) {
+            self.publish(event);
+        }
     }
 
     fn timestamp(&self) -> Timestamp {
         let uptime_ms = self.clock.uptime_ms();
-        Timestamp {
-            boot: self.ledger.boot,
-            uptime_ms,
-            wall_ms: self.wall.now(uptime_ms),
-        }
+        Timestamp { boot: self.ledger.boot, uptime_ms, wall_ms: self.wall.now(uptime_ms) }
     }
 
     fn age_ms(&self, time: &Timestamp) -> Option<u64> {
@@ -150,12 +168,7 @@ where
         }
         let rings = self.lanes.iter().map(|lane| lane.ring.erases).sum::<u32>();
         let erases = rings + self.dead.erases + self.metadata.erases;
-        Stats {
-            lanes,
-            erases,
-            corrupt: self.corrupt,
-            boot: self.ledger.boot,
-        }
+        Stats { lanes, erases, corrupt: self.corrupt, boot: self.ledger.boot }
     }
 
     /// Begins every operation: what an earlier one left unfinished is finished first.
@@ -183,10 +196,10 @@ where
     async fn mount(&mut self, ring: u8) -> Result<Option<Youngest>, Error<F::Error>> {
         let (this, cache, flash, buffer) = self.parts(ring)?;
         let settled = this.mount(flash, cache, buffer).await?;
-        let youngest = settled
-            .youngest
-            .and_then(|len| Youngest::read(&settled, buffer.get(..len)?));
-        self.note_corruption(ring, settled.disordered);
+        let youngest = settled.youngest.and_then(|len| Youngest::read(&settled, buffer.get(..len)?));
+        if !self.is_growing {
+            self.note_corruption(ring, settled.disordered);
+        }
         Ok(youngest)
     }
 
@@ -200,11 +213,7 @@ where
         let Some(counter) = this.minting.take() else {
             return Ok(());
         };
-        let key = Key {
-            incarnation,
-            lane,
-            counter,
-        };
+        let key = Key { incarnation, lane, counter };
         this.next = counter + 1;
         match youngest.filter(|youngest| youngest.key == key && youngest.is_pending) {
             Some(youngest) => {
@@ -230,9 +239,7 @@ where
             ledger.next = lane.next;
             lane.is_counted = ledger.count.is_some();
         }
-        self.metadata
-            .write(&mut self.flash, self.buffer, &self.layout, &mut self.ledger)
-            .await?;
+        self.metadata.write(&mut self.flash, self.buffer, &self.layout, &mut self.ledger).await?;
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             lane.ceiling = ledger.ceiling;
             ledger.count = None;
@@ -255,12 +262,9 @@ where
             Some(Intent::Clear) => self.finish_clear().await?,
             Some(Intent::Evict { ring, page, last }) => self.finish_eviction(ring, page, last).await?,
             Some(Intent::Remove { ring, page, key }) => self.remove(ring, page, key).await?,
-            Some(Intent::Park {
-                lane,
-                page,
-                key,
-                cause,
-            }) => self.finish_parking(lane, page, key, cause).await?,
+            Some(Intent::Park { lane, page, key, cause }) => {
+                self.finish_parking(lane, page, key, cause).await?
+            }
         }
         self.ledger.intent = None;
         Ok(())
@@ -273,11 +277,7 @@ where
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             lane.ceiling = lane.next;
             ledger.ceiling = lane.next;
-            let Depth {
-                records,
-                bytes,
-                is_exact,
-            } = lane.stats.depth;
+            let Depth { records, bytes, is_exact } = lane.stats.depth;
             ledger.count = is_exact.then_some(Count { records, bytes });
         }
         self.commit().await
@@ -293,12 +293,7 @@ where
             return Ok((&mut self.dead, None, &mut self.flash, self.buffer));
         }
         let lane = self.lanes.get_mut(usize::from(ring)).ok_or(Error::NoSuchLane)?;
-        Ok((
-            &mut lane.ring,
-            Some(&mut lane.cache),
-            &mut self.flash,
-            self.buffer,
-        ))
+        Ok((&mut lane.ring, Some(&mut lane.cache), &mut self.flash, self.buffer))
     }
 
     /// One pass over a ring's records, oldest first. Items that are no records of this ring are removed.
@@ -311,11 +306,7 @@ where
         let mut foreign = 0;
         let mut decode = |bytes: &[u8], here: Here| {
             let belongs = |stored: &Stored<'_>| {
-                if ring == DEAD_LETTERS {
-                    stored.key.lane < lanes
-                } else {
-                    stored.key.lane == ring
-                }
+                if ring == DEAD_LETTERS { stored.key.lane < lanes } else { stored.key.lane == ring }
             };
             match Stored::decode(bytes).filter(belongs) {
                 Some(stored) => visit(&stored, here),
@@ -432,6 +423,8 @@ where
             let depth = &mut lane.stats.depth;
             depth.records = depth.records.saturating_sub(records);
             depth.bytes = depth.bytes.saturating_sub(bytes);
+            // It may have been the oldest; the next pass tells.
+            lane.oldest = None;
         }
     }
 
@@ -448,10 +441,7 @@ where
         if count > 0 {
             warning!("corruption found in ring {}: {} items or pages", ring, count);
             self.corrupt += count;
-            self.publish(Event::Corruption {
-                lane: (ring != DEAD_LETTERS).then_some(ring),
-                count,
-            });
+            self.publish(Event::Corruption { lane: (ring != DEAD_LETTERS).then_some(ring), count });
         }
     }
 }

@@ -63,17 +63,9 @@ impl<'a> Stored<'a> {
     /// Reads a stored record; what follows the body is padding. `None` for bytes that are not one.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut stored = Self {
-            key: Key {
-                incarnation: 0,
-                lane: 0,
-                counter: 0,
-            },
+            key: Key { incarnation: 0, lane: 0, counter: 0 },
             kind: Kind(0),
-            time: Timestamp {
-                boot: 0,
-                uptime_ms: 0,
-                wall_ms: None,
-            },
+            time: Timestamp { boot: 0, uptime_ms: 0, wall_ms: None },
             tag: None,
             cause: None,
             body: &[],

@@ -10,10 +10,7 @@ const RANGE: &str = "a kind is a whole number from 0 to 65535";
 
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     if let Data::Union(union) = &input.data {
-        return Err(Error::new(
-            union.union_token.span,
-            "a union cannot be a record: serde cannot encode it",
-        ));
+        return Err(Error::new(union.union_token.span, "a union cannot be a record: serde cannot encode it"));
     }
     if let Some(parameter) = input.generics.type_params().next() {
         return Err(Error::new_spanned(
@@ -35,11 +32,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
 
 fn kind(input: &DeriveInput) -> Result<TokenStream> {
     let mut kind = None;
-    for attribute in input
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("record"))
-    {
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("record")) {
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("kind") {
                 return Err(meta.error("the record attribute knows only `kind`: #[record(kind = ...)]"));
@@ -57,10 +50,7 @@ fn kind(input: &DeriveInput) -> Result<TokenStream> {
 /// Literals are checked here, for a better message than the compiler's; a constant is left to the compiler.
 fn number(value: Expr) -> Result<TokenStream> {
     match &value {
-        Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        }) => match number.base10_parse::<u16>() {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => match number.base10_parse::<u16>() {
             Ok(number) => Ok(number.into_token_stream()),
             Err(_) => Err(Error::new_spanned(value, RANGE)),
         },

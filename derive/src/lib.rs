@@ -17,9 +17,7 @@ mod size;
 #[proc_macro_derive(EncodedSize)]
 pub fn encoded_size(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    size::derive(&input)
-        .unwrap_or_else(|error| error.into_compile_error())
-        .into()
+    size::derive(&input).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
 /// Derives `pillarbox::Record` from `#[record(kind = ...)]`, a number below 65536 or a constant of type
@@ -30,7 +28,5 @@ pub fn encoded_size(input: TokenStream) -> TokenStream {
 #[proc_macro_derive(Record, attributes(record))]
 pub fn record(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    kind::derive(&input)
-        .unwrap_or_else(|error| error.into_compile_error())
-        .into()
+    kind::derive(&input).unwrap_or_else(|error| error.into_compile_error()).into()
 }

@@ -40,10 +40,7 @@ const HARMLESS: [&str; 15] = [
 pub(crate) fn presence(attributes: &[Attribute]) -> Result<Presence> {
     let mut is_written = true;
     let mut not_read = None;
-    for attribute in attributes
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("serde"))
-    {
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
         attribute.parse_nested_meta(|meta| {
             let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
             if matches!(name.as_str(), "skip" | "skip_serializing") {

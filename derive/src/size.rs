@@ -85,9 +85,7 @@ fn encoded_types(fields: &Fields) -> Result<Vec<&Type>> {
 
 fn sum(types: &[&Type]) -> TokenStream {
     // The type's own span lets the compiler point at the field when its size is not known.
-    let sizes = types
-        .iter()
-        .map(|ty| quote_spanned!(ty.span()=> <#ty as ::pillarbox::EncodedSize>::MAX));
+    let sizes = types.iter().map(|ty| quote_spanned!(ty.span()=> <#ty as ::pillarbox::EncodedSize>::MAX));
     quote!(0usize #(+ #sizes)*)
 }
 
@@ -105,9 +103,8 @@ fn varint_size(index: usize) -> usize {
 /// type (`PhantomData<Unit>`), which need no size and often are empty.
 fn bounded(mut generics: Generics, encoded: &[&Type]) -> Generics {
     for parameter in generics.type_params_mut() {
-        let is_encoded = encoded
-            .iter()
-            .any(|ty| !is_phantom(ty) && mentions(ty.to_token_stream(), &parameter.ident));
+        let is_encoded =
+            encoded.iter().any(|ty| !is_phantom(ty) && mentions(ty.to_token_stream(), &parameter.ident));
         if is_encoded {
             parameter.bounds.push(parse_quote!(::pillarbox::EncodedSize));
         }

@@ -104,9 +104,7 @@ pub fn run() -> Report {
     Report {
         ours: wrap(capacity),
         raw: raw_wrap(),
-        backlogs: [10, 1_000, capacity - 4 * BATCH]
-            .map(|backlog| (backlog, with_backlog(backlog)))
-            .to_vec(),
+        backlogs: [10, 1_000, capacity - 4 * BATCH].map(|backlog| (backlog, with_backlog(backlog))).to_vec(),
         boots: boots(),
         capacity,
     }
@@ -122,13 +120,7 @@ fn with_outbox<T>(chip: &Flash, pages: u16, use_it: impl FnOnce(Device<'_>, &mut
     let mut resources = Resources::<_, 1, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
     let device = DeviceId::new("meter-0042").expect("it is a device id");
     let config = Config::new(device, [LaneConfig::new(pages)]);
-    let opened = block_on(pillarbox::new(
-        &mut resources,
-        chip,
-        VirtualClock(&clock),
-        1,
-        config,
-    ));
+    let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(&clock), 1, config));
     let (outbox, mut dispatcher) = opened.expect("the flash is sound");
     block_on(dispatcher.learn_time(1_790_000_000_000));
     use_it(outbox, &mut dispatcher)
@@ -137,10 +129,7 @@ fn with_outbox<T>(chip: &Flash, pages: u16, use_it: impl FnOnce(Device<'_>, &mut
 /// A record whose body has 32 bytes.
 fn reading(serial: usize) -> Reading<PAYLOAD> {
     let mut reading = Reading::new(u64::MAX - serial as u64);
-    reading
-        .payload
-        .resize_default(PAYLOAD)
-        .expect("it is no longer than that");
+    reading.payload.resize_default(PAYLOAD).expect("it is no longer than that");
     reading
 }
 
@@ -162,19 +151,14 @@ struct Totals {
 impl Totals {
     fn costs(&self) -> Costs {
         let per = |counts| PerRecord::of(counts, self.records);
-        Costs {
-            enqueue: per(self.enqueue),
-            read: per(self.read),
-            settle: per(self.settle),
-        }
+        Costs { enqueue: per(self.enqueue), read: per(self.read), settle: per(self.settle) }
     }
 
     /// A batch is posted, sent and settled.
     fn batch(&mut self, chip: &Flash, outbox: Device<'_>, dispatcher: &mut Sender<'_>) {
         for _ in 0..BATCH {
-            let posted = counted(chip, &mut self.enqueue, || {
-                block_on(outbox.enqueue(&reading(self.records)))
-            });
+            let posted =
+                counted(chip, &mut self.enqueue, || block_on(outbox.enqueue(&reading(self.records))));
             posted.expect("there is room");
             self.records += 1;
         }
@@ -200,9 +184,7 @@ fn window(dispatcher: &mut Sender<'_>) -> Vec<Key> {
 fn capacity() -> usize {
     let chip = chip();
     with_outbox(&chip, PAGES as u16, |outbox, _| {
-        (0..)
-            .take_while(|&serial| block_on(outbox.enqueue(&reading(serial))).is_ok())
-            .count()
+        (0..).take_while(|&serial| block_on(outbox.enqueue(&reading(serial))).is_ok()).count()
     })
 }
 
@@ -241,11 +223,7 @@ fn raw_wrap() -> Costs {
     let mut queue = QueueStorage::new(
         &chip,
         const { QueueConfig::new(0..(PAGES * PAGE) as u32) },
-        Cache::new(
-            ArrayPageStates::<PAGES>::new(),
-            ArrayPagePointers::<PAGES>::new(),
-            Uncached,
-        ),
+        Cache::new(ArrayPageStates::<PAGES>::new(), ArrayPagePointers::<PAGES>::new(), Uncached),
     );
     let mut totals = Totals::default();
     let round = PAGES * PAGE / (RECORD + 8);
@@ -261,12 +239,7 @@ fn raw_wrap() -> Costs {
             counted(&chip, &mut totals.read, || {
                 block_on(async {
                     let mut items = queue.iter().await.expect("the flash is sound");
-                    while items
-                        .next(&mut buffer)
-                        .await
-                        .expect("the flash is sound")
-                        .is_some()
-                    {}
+                    while items.next(&mut buffer).await.expect("the flash is sound").is_some() {}
                 });
             });
             counted(&chip, &mut totals.settle, || {
@@ -299,12 +272,7 @@ fn boots() -> Vec<Boot> {
                 });
                 chip.reset_counts();
                 with_outbox(&chip, pages, |_, _| ());
-                boots.push(Boot {
-                    pages,
-                    records,
-                    is_clean,
-                    counts: chip.counts(),
-                });
+                boots.push(Boot { pages, records, is_clean, counts: chip.counts() });
             }
         }
     }
@@ -348,14 +316,8 @@ impl fmt::Display for Report {
             all(f, &format!("Pillarbox, {backlog} pending"), costs)?;
         }
         writeln!(f, "\nOpening:\n")?;
-        writeln!(
-            f,
-            "| pages | records | stop    | reads | bytes read | programs | erases | busy (ms) |"
-        )?;
-        writeln!(
-            f,
-            "|------:|--------:|---------|------:|-----------:|---------:|-------:|----------:|"
-        )?;
+        writeln!(f, "| pages | records | stop    | reads | bytes read | programs | erases | busy (ms) |")?;
+        writeln!(f, "|------:|--------:|---------|------:|-----------:|---------:|-------:|----------:|")?;
         for boot in &self.boots {
             writeln!(
                 f,

@@ -94,10 +94,7 @@ impl Note {
     /// The note with this number.
     pub fn new(number: u32) -> Self {
         let pattern = number.wrapping_mul(0x9e37_79b9).to_le_bytes();
-        Self {
-            number,
-            payload: pattern.into_iter().cycle().take(20).collect(),
-        }
+        Self { number, payload: pattern.into_iter().cycle().take(20).collect() }
     }
 }
 
@@ -122,13 +119,7 @@ impl Kept {
     pub fn read(stored: &Stored<'_>) -> Self {
         let note: Note = postcard::from_bytes(stored.body).expect("a body that is no note");
         assert_eq!(note, Note::new(note.number), "the body is not what was posted");
-        Self {
-            key: stored.key,
-            number: note.number,
-            time: stored.time,
-            tag: stored.tag,
-            cause: stored.cause,
-        }
+        Self { key: stored.key, number: note.number, time: stored.time, tag: stored.tag, cause: stored.cause }
     }
 }
 
@@ -162,30 +153,15 @@ where
     pub fn open(flash: F, config: &Config<LANES>) -> Result<Self, OpenError<F::Error>> {
         // An outbox borrows its memory for as long as it lives, so the memory cannot stand beside it in a
         // struct. It is small; a test may leak it.
-        let resources: &'c mut _ = Box::leak(Box::new(Resources::<
-            F,
-            LANES,
-            RING_PAGES,
-            RECORD,
-            BUFFER,
-            NoopRawMutex,
-            Uptime,
-        >::new()));
+        let resources: &'c mut _ =
+            Box::leak(Box::new(
+                Resources::<F, LANES, RING_PAGES, RECORD, BUFFER, NoopRawMutex, Uptime>::new(),
+            ));
         let uptime = Uptime::default();
-        let (outbox, dispatcher) = block_on(pillarbox::new(
-            resources,
-            flash,
-            uptime.clone(),
-            entropy(),
-            config.clone(),
-        ))?;
+        let (outbox, dispatcher) =
+            block_on(pillarbox::new(resources, flash, uptime.clone(), entropy(), config.clone()))?;
         let events = block_on(outbox.subscribe()).expect("nobody else listens");
-        Ok(Self {
-            outbox,
-            dispatcher,
-            uptime,
-            events,
-        })
+        Ok(Self { outbox, dispatcher, uptime, events })
     }
 
     /// Posts a note in lane 0.
@@ -229,11 +205,7 @@ where
     /// Everything pending in a lane, oldest first.
     pub fn pending(&self, lane: u8) -> Vec<Kept> {
         let mut pending = Vec::new();
-        block_on(
-            self.outbox
-                .inspect(lane, |stored| pending.push(Kept::read(stored))),
-        )
-        .unwrap();
+        block_on(self.outbox.inspect(lane, |stored| pending.push(Kept::read(stored)))).unwrap();
         pending
     }
 
@@ -269,12 +241,7 @@ where
     /// The dead letters, the longest dead first.
     pub fn dead_letters(&self) -> Vec<Kept> {
         let mut dead = Vec::new();
-        block_on(
-            self.outbox
-                .dead_letters()
-                .list(|stored| dead.push(Kept::read(stored))),
-        )
-        .unwrap();
+        block_on(self.outbox.dead_letters().list(|stored| dead.push(Kept::read(stored)))).unwrap();
         dead
     }
 
@@ -374,11 +341,7 @@ pub fn poll_times<T>(future: impl Future<Output = T>, times: usize) -> Option<T>
 const TEARS: [Tear; 3] = [
     Tear::BEFORE,
     Tear::AFTER,
-    Tear {
-        program: ProgramTear::RandomBits,
-        erase: EraseTear::RandomBits,
-        weak: Some(0.3),
-    },
+    Tear { program: ProgramTear::RandomBits, erase: EraseTear::RandomBits, weak: Some(0.3) },
 ];
 
 /// Lets `act` run on copies of a chip, with a power cut at its first mutating operation, then at its second, and so
@@ -421,9 +384,8 @@ pub fn for_every_failure(before: &Flash, mut act: impl FnMut(&Flash, u64) -> boo
 pub fn corrupt(chip: &Flash, number: u32) {
     let payload = Note::new(number).payload;
     let image = chip.image();
-    let places: Vec<usize> = (0..image.len() - payload.len())
-        .filter(|&at| image[at..].starts_with(&payload))
-        .collect();
+    let places: Vec<usize> =
+        (0..image.len() - payload.len()).filter(|&at| image[at..].starts_with(&payload)).collect();
     assert!(!places.is_empty(), "note {number} is not on the chip");
     for at in places {
         chip.flip_bit(at as u32, 0);

@@ -117,14 +117,8 @@ impl<const READ: usize, const WRITE: usize, const ERASE: usize> Chip<READ, WRITE
 
     fn with_cells(nominal: Vec<u8>, seed: u64) -> Self {
         const {
-            assert!(
-                READ > 0 && ERASE.is_multiple_of(READ),
-                "a page is a whole number of read units"
-            );
-            assert!(
-                WRITE > 0 && ERASE.is_multiple_of(WRITE),
-                "a page is a whole number of write units"
-            );
+            assert!(READ > 0 && ERASE.is_multiple_of(READ), "a page is a whole number of read units");
+            assert!(WRITE > 0 && ERASE.is_multiple_of(WRITE), "a page is a whole number of write units");
         }
         let pages = nominal.len() / ERASE;
         Self {
@@ -323,10 +317,7 @@ impl<const ERASE: usize> State<ERASE> {
         self.counts.bytes_programmed += bytes.len() as u64;
         let chunks = (range.end - 1) / PROGRAM_CHUNK - range.start / PROGRAM_CHUNK + 1;
         self.counts.chunks_programmed += chunks as u64;
-        if let Some(tear) = self.begin_mutating(MutatingOp::Program {
-            addr,
-            len: bytes.len(),
-        }) {
+        if let Some(tear) = self.begin_mutating(MutatingOp::Program { addr, len: bytes.len() }) {
             self.cells.tear_program(range.start, bytes, tear);
             return Err(FlashError::PowerCut);
         }
@@ -346,11 +337,7 @@ impl<const ERASE: usize> State<ERASE> {
         for erases in &mut self.erases_per_page[pages.start..pages.start + begun] {
             *erases += 1;
         }
-        if tear.is_some() {
-            Err(FlashError::PowerCut)
-        } else {
-            Ok(())
-        }
+        if tear.is_some() { Err(FlashError::PowerCut) } else { Ok(()) }
     }
 }
 

@@ -24,16 +24,8 @@ pub const LANES: usize = 2;
 const LANE_PAGES: [u16; LANES] = [4, 3];
 const DEAD_PAGES: u16 = 2;
 const PAGES: usize = 4;
-const POLICIES: [Policy; LANES] = [
-    Policy {
-        evicts: false,
-        gives_up: false,
-    },
-    Policy {
-        evicts: true,
-        gives_up: true,
-    },
-];
+const POLICIES: [Policy; LANES] =
+    [Policy { evicts: false, gives_up: false }, Policy { evicts: true, gives_up: true }];
 const MAX_AGE: Duration = Duration::from_secs(3600);
 /// Cuts of one life, before it is drained.
 const CUTS: u64 = 12;
@@ -61,9 +53,7 @@ impl<const N: usize> Reading<N> {
     pub fn new(serial: Serial) -> Self {
         let mut rng = fastrand::Rng::with_seed(serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xB0C5);
         let mut payload = heapless::Vec::new();
-        payload
-            .resize_default(rng.usize(..=N))
-            .expect("it is no longer than N");
+        payload.resize_default(rng.usize(..=N)).expect("it is no longer than N");
         rng.fill(&mut payload);
         Self { serial, payload }
     }
@@ -224,12 +214,7 @@ pub fn play<
     chip.cancel_cut();
     let mutating_ops = chip.mutating_ops();
     life.end::<R, W, E, RECORD, BUFFER>(&chip, &clock)?;
-    Ok(Played {
-        mutating_ops,
-        cut_op,
-        cuts: life.tally.cuts,
-        tally: life.tally,
-    })
+    Ok(Played { mutating_ops, cut_op, cuts: life.tally.cuts, tally: life.tally })
 }
 
 fn chip<const R: usize, const W: usize, const E: usize>(seed: u64) -> Chip<R, W, E> {
@@ -259,11 +244,7 @@ pub fn run<
     let mut life = Life::<N>::new(rng);
     while life.tally.cuts < CUTS {
         // Some cuts hit the recovery from the cut before.
-        let ops = if life.rng.u8(..3) == 0 {
-            25
-        } else {
-            OPS_BETWEEN_CUTS
-        };
+        let ops = if life.rng.u8(..3) == 0 { 25 } else { OPS_BETWEEN_CUTS };
         let tear = class.tear(&mut life.rng);
         chip.cut_after(life.rng.u64(..ops), tear);
         match life.session::<R, W, E, RECORD, BUFFER>(&chip, &clock, |rng| Some(Step::draw(rng))) {
@@ -283,11 +264,8 @@ pub fn run<
 fn config() -> Config<LANES> {
     let [refusing, evicting] = LANE_PAGES.map(LaneConfig::new);
     let device = DeviceId::new("meter-0042").expect("it is a device id");
-    Config::new(
-        device,
-        [refusing, evicting.evict_oldest().max_attempts(3).max_age(MAX_AGE)],
-    )
-    .dead_letter_pages(DEAD_PAGES)
+    Config::new(device, [refusing, evicting.evict_oldest().max_attempts(3).max_age(MAX_AGE)])
+        .dead_letter_pages(DEAD_PAGES)
 }
 
 /// Polls a future a number of times, then drops it.
@@ -310,14 +288,7 @@ struct Life<const N: usize> {
 
 impl<const N: usize> Life<N> {
     fn new(rng: fastrand::Rng) -> Self {
-        Self {
-            model: Model::new(&POLICIES),
-            rng,
-            tally: Tally {
-                lives: 1,
-                ..Tally::default()
-            },
-        }
+        Self { model: Model::new(&POLICIES), rng, tally: Tally { lives: 1, ..Tally::default() } }
     }
 
     /// The reckoning at the end of a life.
@@ -333,10 +304,7 @@ impl<const N: usize> Life<N> {
             self.reckon::<R, W, E, RECORD, BUFFER>(chip, clock)?;
         }
         if chip.violations() > 0 {
-            return Err(format!(
-                "{} operations were not aligned or out of bounds",
-                chip.violations()
-            ));
+            return Err(format!("{} operations were not aligned or out of bounds", chip.violations()));
         }
         self.tally.acknowledged = self.model.acknowledged();
         self.tally.delivered = self.model.received();
@@ -347,10 +315,7 @@ impl<const N: usize> Life<N> {
         let reading: Reading<N> =
             postcard::from_bytes(stored.body).map_err(|error| format!("{:?}: {error}", stored.key))?;
         if reading != Reading::new(reading.serial) || stored.kind != Reading::<N>::KIND {
-            return Err(format!(
-                "{:?} has another content than record {}",
-                stored.key, reading.serial
-            ));
+            return Err(format!("{:?} has another content than record {}", stored.key, reading.serial));
         }
         Ok((stored.key, reading.serial))
     }
@@ -365,13 +330,7 @@ impl<const N: usize> Life<N> {
         let mut resources =
             Resources::<_, LANES, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
-        let opened = block_on(pillarbox::new(
-            &mut resources,
-            chip,
-            VirtualClock(clock),
-            entropy,
-            config(),
-        ));
+        let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = match opened {
             Ok(opened) => opened,
             Err(OpenError::Storage(Error::Flash(FlashError::PowerCut))) => {
@@ -495,10 +454,8 @@ impl<const N: usize> Life<N> {
         let serials = lanes.map(|lane| self.model.post(lane, None));
         let [first, second] = serials.map(Reading::<N>::new);
         chip.set_yields(true);
-        let (one, other) = block_on(join(
-            outbox.enqueue_in(lanes[0], &first),
-            outbox.enqueue_in(lanes[1], &second),
-        ));
+        let (one, other) =
+            block_on(join(outbox.enqueue_in(lanes[0], &first), outbox.enqueue_in(lanes[1], &second)));
         chip.set_yields(false);
         let one = self.posted(serials[0], one);
         let other = self.posted(serials[1], other);
@@ -528,10 +485,7 @@ impl<const N: usize> Life<N> {
         self.model.see_in_order(&records)?;
         self.model.issued(window.incarnation, lane, window.issued);
         let keys: Vec<Key> = records.into_iter().map(|(key, _)| key).collect();
-        if keys
-            .iter()
-            .any(|key| key.counter < window.floor || key.counter >= window.issued)
-        {
+        if keys.iter().any(|key| key.counter < window.floor || key.counter >= window.issued) {
             return Err(End::Broken(format!("{keys:?} are not in {window:?}")));
         }
         Ok(keys)
@@ -693,13 +647,7 @@ impl<const N: usize> Life<N> {
         let mut resources =
             Resources::<_, LANES, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
-        let opened = block_on(pillarbox::new(
-            &mut resources,
-            chip,
-            VirtualClock(clock),
-            entropy,
-            config(),
-        ));
+        let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = opened.map_err(|error| format!("wedged: opening failed: {error}"))?;
         let end = self.drain(outbox, &mut dispatcher);
         end.map_err(|end| match end {
@@ -757,9 +705,7 @@ impl<const N: usize> Life<N> {
                 .former_incarnations(|incarnation, issued| formers.push((incarnation, issued.to_vec()))),
         );
         for (incarnation, issued) in formers {
-            (0..)
-                .zip(issued)
-                .for_each(|(lane, issued)| self.model.issued(incarnation, lane, issued));
+            (0..).zip(issued).for_each(|(lane, issued)| self.model.issued(incarnation, lane, issued));
         }
         let account = block_on(dispatcher.account());
         check_disjoint(&account)?;

@@ -48,24 +48,13 @@ pub struct Model {
 impl Model {
     /// A model of an outbox with these lanes.
     pub fn new(policies: &[Policy]) -> Self {
-        Self {
-            policies: policies.to_vec(),
-            ..Self::default()
-        }
+        Self { policies: policies.to_vec(), ..Self::default() }
     }
 
     /// An application is about to enqueue a record; gives its number.
     pub fn post(&mut self, lane: u8, tag: Option<Tag>) -> Serial {
         let serial = self.posted.len() as Serial;
-        self.posted.insert(
-            serial,
-            Posted {
-                lane,
-                tag,
-                is_acknowledged: false,
-                key: None,
-            },
-        );
+        self.posted.insert(serial, Posted { lane, tag, is_acknowledged: false, key: None });
         serial
     }
 
@@ -82,24 +71,16 @@ impl Model {
     pub fn see(&mut self, key: Key, serial: Serial) -> Result<(), String> {
         let known = *self.contents.entry(key).or_insert(serial);
         if known != serial {
-            return Err(format!(
-                "key {key:?} was used for record {known} and for record {serial}"
-            ));
+            return Err(format!("key {key:?} was used for record {known} and for record {serial}"));
         }
         let Some(posted) = self.posted.get_mut(&serial) else {
             return Err(format!("record {serial} was never posted"));
         };
         if *posted.key.get_or_insert(key) != key {
-            return Err(format!(
-                "record {serial} appeared as {:?} and as {key:?}",
-                posted.key
-            ));
+            return Err(format!("record {serial} appeared as {:?} and as {key:?}", posted.key));
         }
         if key.lane != posted.lane {
-            return Err(format!(
-                "record {serial} of lane {} appeared as {key:?}",
-                posted.lane
-            ));
+            return Err(format!("record {serial} of lane {} appeared as {key:?}", posted.lane));
         }
         Ok(())
     }
@@ -118,9 +99,7 @@ impl Model {
             };
             let counters_rise = before.incarnation != after.incarnation || before.counter < after.counter;
             if earlier >= later || !counters_rise {
-                return Err(format!(
-                    "order: record {earlier} {before:?} came before {later} {after:?}"
-                ));
+                return Err(format!("order: record {earlier} {before:?} came before {later} {after:?}"));
             }
         }
         Ok(())
@@ -159,10 +138,7 @@ impl Model {
 
     /// Number of acknowledged records.
     pub fn acknowledged(&self) -> u64 {
-        self.posted
-            .values()
-            .filter(|posted| posted.is_acknowledged)
-            .count() as u64
+        self.posted.values().filter(|posted| posted.is_acknowledged).count() as u64
     }
 
     /// Number of records that the receiver has.
@@ -194,11 +170,7 @@ impl Model {
         }
         for (&(incarnation, lane), &issued) in &self.issued {
             for counter in 0..issued {
-                let key = Key {
-                    incarnation,
-                    lane,
-                    counter,
-                };
+                let key = Key { incarnation, lane, counter };
                 if !self.received.contains(&key) && !entries.iter().any(|entry| covers(entry, key)) {
                     return Err(format!(
                         "{key:?} was issued ({issued} are) and is neither received nor explained"
@@ -226,13 +198,7 @@ impl Model {
 
     /// Whether younger records of its lane were delivered before this one.
     fn stood_in_the_way(&self, key: Key) -> bool {
-        let younger = Key {
-            counter: key.counter + 1,
-            ..key
-        }..=Key {
-            counter: u64::MAX,
-            ..key
-        };
+        let younger = Key { counter: key.counter + 1, ..key }..=Key { counter: u64::MAX, ..key };
         self.received.range(younger).next().is_some()
     }
 }

@@ -78,18 +78,10 @@ pub fn run_raw<const WORD: usize>(class: FaultClass, cuts: u64, seed: u64) -> Ra
         total += match rng.bool() {
             true => block_on(life.run::<WORD, _>(&chip, class, Cache::new_uncached)),
             false => block_on(life.run::<WORD, _>(&chip, class, || {
-                Cache::new(
-                    ArrayPageStates::<PAGES>::new(),
-                    ArrayPagePointers::<PAGES>::new(),
-                    Uncached,
-                )
+                Cache::new(ArrayPageStates::<PAGES>::new(), ArrayPagePointers::<PAGES>::new(), Uncached)
             })),
         };
-        assert_eq!(
-            chip.violations(),
-            0,
-            "sequential-storage keeps to the flash's units"
-        );
+        assert_eq!(chip.violations(), 0, "sequential-storage keeps to the flash's units");
     }
     total
 }
@@ -106,10 +98,7 @@ enum End {
 impl From<Error<FlashError>> for End {
     fn from(error: Error<FlashError>) -> Self {
         match error {
-            Error::Storage {
-                value: FlashError::PowerCut,
-                ..
-            } => Self::PowerCut,
+            Error::Storage { value: FlashError::PowerCut, .. } => Self::PowerCut,
             _ => Self::HardError,
         }
     }
@@ -161,9 +150,7 @@ impl Life {
         }
         // A weak bit may hide a record from one pass; what two passes do not find is lost.
         for _ in 0..2 {
-            let end = self
-                .retry(open, async |life, queue| life.drain(queue).await)
-                .await;
+            let end = self.retry(open, async |life, queue| life.drain(queue).await).await;
             if end != End::Empty {
                 return self.wedged();
             }

@@ -71,11 +71,7 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}\nreplay: cargo xtask soak --replay {}",
-            self.what, self.replay
-        )
+        write!(f, "{}\nreplay: cargo xtask soak --replay {}", self.what, self.replay)
     }
 }
 
@@ -125,8 +121,6 @@ geometries! {
 
 /// Runs one life from this seed to its end.
 pub fn run_life(geometry: &str, class: FaultClass, seed: u64) -> Result<Tally, Failure> {
-    dispatch(geometry, class, seed).map_err(|what| Failure {
-        what,
-        replay: format!("{class}:{geometry}:{seed}"),
-    })
+    dispatch(geometry, class, seed)
+        .map_err(|what| Failure { what, replay: format!("{class}:{geometry}:{seed}") })
 }

@@ -29,13 +29,7 @@ fn used() -> (Flash, BTreeSet<Key>) {
 
 /// Everything that may still be sent.
 fn everything(meter: &mut Meter<'_, 2>) -> BTreeSet<Key> {
-    let kept = [
-        meter.pending(0),
-        meter.pending(1),
-        meter.dead_letters(),
-        meter.late(),
-    ]
-    .concat();
+    let kept = [meter.pending(0), meter.pending(1), meter.dead_letters(), meter.late()].concat();
     keys(&kept).into_iter().collect()
 }
 
@@ -146,11 +140,7 @@ fn a_cut_at_every_operation_clears_everything_or_nothing() {
             assert!(numbers(&boot(chip, &two_lanes()).pending(0)).contains(&50));
         },
     );
-    assert_eq!(
-        outcomes.into_inner().len(),
-        2,
-        "both happen, depending on the cut"
-    );
+    assert_eq!(outcomes.into_inner().len(), 2, "both happen, depending on the cut");
 }
 
 #[test]
@@ -183,11 +173,7 @@ fn a_dropped_clear_clears_everything_or_nothing() {
         let cleared = is_cleared(&mut meter, &posted);
         drop(meter);
         let mut meter = boot(&chip, &two_lanes());
-        assert_eq!(
-            is_cleared(&mut meter, &posted),
-            cleared,
-            "the reboot sees it otherwise"
-        );
+        assert_eq!(is_cleared(&mut meter, &posted), cleared, "the reboot sees it otherwise");
         if finished {
             assert!(cleared);
             return;
@@ -207,11 +193,7 @@ fn clearing_more_often_than_the_account_has_entries_is_survived() {
         block_on(meter.outbox.clear()).unwrap();
     }
     assert_eq!(everything(&mut meter), BTreeSet::new());
-    assert_eq!(
-        meter.explanation(last.unwrap()),
-        Some(Reason::Cleared),
-        "the latest is told"
-    );
+    assert_eq!(meter.explanation(last.unwrap()), Some(Reason::Cleared), "the latest is told");
     meter.post(100);
     drop(meter);
     assert_eq!(numbers(&boot(&chip, &two_lanes()).pending(0)), [100]);

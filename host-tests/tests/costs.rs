@@ -11,34 +11,20 @@ fn grows(little: &PerRecord, much: &PerRecord) -> bool {
 fn the_costs_stay_within_their_budgets() {
     let report = run();
     println!("{report}");
-    let Report {
-        ours,
-        raw,
-        backlogs,
-        boots,
-        ..
-    } = report;
+    let Report { ours, raw, backlogs, boots, .. } = report;
     assert!(ours.enqueue.programs <= 3.0, "{:?}", ours.enqueue);
     assert!(ours.settle.programs <= 1.1, "{:?}", ours.settle);
     // Every page is erased once a round, and the metadata now and then; the raw queue's items are smaller.
     let erases = ours.enqueue.erases + ours.read.erases + ours.settle.erases;
     let raw_erases = raw.enqueue.erases + raw.read.erases + raw.settle.erases;
-    assert!(
-        erases < 2.0 * raw_erases,
-        "{erases} erases per record, the raw queue {raw_erases}"
-    );
+    assert!(erases < 2.0 * raw_erases, "{erases} erases per record, the raw queue {raw_erases}");
 
     let (_, few) = backlogs[0];
     for (backlog, costs) in &backlogs {
-        for (little, much) in [
-            (few.enqueue, costs.enqueue),
-            (few.read, costs.read),
-            (few.settle, costs.settle),
-        ] {
-            assert!(
-                !grows(&little, &much),
-                "with {backlog} pending: {much:?}, with 10: {little:?}"
-            );
+        for (little, much) in
+            [(few.enqueue, costs.enqueue), (few.read, costs.read), (few.settle, costs.settle)]
+        {
+            assert!(!grows(&little, &much), "with {backlog} pending: {much:?}, with 10: {little:?}");
         }
     }
 

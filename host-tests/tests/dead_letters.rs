@@ -43,11 +43,7 @@ fn a_record_rejected_too_often_is_parked_with_its_cause_and_the_rest_goes_on() {
     let posted = meter.post_all(0..4);
     for attempt in 1..3 {
         let rejection = meter.reject(0, &[posted[1]]);
-        assert_eq!(
-            (rejection.retrying, rejection.parked),
-            (1, 0),
-            "attempt {attempt}"
-        );
+        assert_eq!((rejection.retrying, rejection.parked), (1, 0), "attempt {attempt}");
         assert_eq!(numbers(&meter.pending(0)), [0, 1, 2, 3]);
     }
     meter.events();
@@ -55,17 +51,11 @@ fn a_record_rejected_too_often_is_parked_with_its_cause_and_the_rest_goes_on() {
     assert_eq!((rejection.retrying, rejection.parked), (0, 1));
     assert_eq!(numbers(&meter.pending(0)), [0, 2, 3]);
     let dead = meter.dead_letters();
-    assert_eq!(
-        (numbers(&dead), causes(&dead)),
-        (vec![1], vec![Some(Cause::Rejected)])
-    );
+    assert_eq!((numbers(&dead), causes(&dead)), (vec![1], vec![Some(Cause::Rejected)]));
     assert_eq!(dead[0].key, posted[1]);
     assert_eq!(meter.explanation(posted[1]), Some(Reason::Parked));
     assert_eq!(meter.stats().lanes[0].given_up.of(Reason::Parked), 1);
-    let parked = Event::Parked {
-        key: posted[1],
-        cause: Cause::Rejected,
-    };
+    let parked = Event::Parked { key: posted[1], cause: Cause::Rejected };
     assert!(meter.events().contains(&parked));
     assert_eq!(meter.deliver(usize::MAX), [0, 2, 3]);
 }
@@ -131,10 +121,7 @@ fn what_was_not_a_dead_letter_is_not_delivered_late() {
     let chip = chip();
     let mut meter = boot(&chip, &attempts(1));
     let parked = park(&mut meter, [1]);
-    let stranger = Key {
-        counter: 999,
-        ..parked[0]
-    };
+    let stranger = Key { counter: 999, ..parked[0] };
     assert_eq!(block_on(meter.dispatcher.settle_late(&[stranger])), Ok(0));
     assert_eq!(meter.stats().lanes[0].delivered, 0);
 }
@@ -180,17 +167,9 @@ fn a_full_dead_letter_ring_gives_up_its_oldest_and_accounts_for_it() {
     let dead = meter.dead_letters();
     let first = dead[0].number;
     assert!(first > 0 && dead.len() > 5, "{} of 100 are there", dead.len());
-    assert_eq!(
-        numbers(&dead),
-        (first..100).collect::<Vec<_>>(),
-        "the youngest stay"
-    );
+    assert_eq!(numbers(&dead), (first..100).collect::<Vec<_>>(), "the youngest stay");
     for (key, number) in parked.iter().zip(0..) {
-        let expected = if number < first {
-            Reason::Rejected
-        } else {
-            Reason::Parked
-        };
+        let expected = if number < first { Reason::Rejected } else { Reason::Parked };
         assert_eq!(meter.explanation(*key), Some(expected), "note {number}");
     }
     assert_eq!(meter.stats().lanes[0].given_up.of(Reason::Rejected), first);
@@ -213,11 +192,7 @@ fn attempts_are_written_down_at_powers_of_two() {
         }
         drop(meter);
         let mut meter = boot(&chip, &attempts(10));
-        assert_eq!(
-            rejections_until_parked(&mut meter, key),
-            10 - remembered,
-            "{rejections} rejections"
-        );
+        assert_eq!(rejections_until_parked(&mut meter, key), 10 - remembered, "{rejections} rejections");
     }
 }
 
@@ -251,10 +226,7 @@ fn counting_attempts_wears_little() {
 fn records_that_are_gone_leave_the_count_of_attempts_to_others() {
     // Few records are counted at a time: those that were evicted or superseded must not keep their places.
     let chip = chip();
-    let mut meter = boot(
-        &chip,
-        &config([LaneConfig::new(4).evict_oldest().max_attempts(2)]),
-    );
+    let mut meter = boot(&chip, &config([LaneConfig::new(4).evict_oldest().max_attempts(2)]));
     let evicted = meter.post_all(0..8);
     for key in &evicted {
         meter.reject(0, &[*key]);
@@ -331,20 +303,13 @@ fn a_record_expires_by_uptime() {
     meter.uptime.advance(6 * MINUTE);
     meter.post(2);
     meter.uptime.advance(4 * MINUTE);
-    assert_eq!(
-        numbers(&meter.window(0).1),
-        [1, 2],
-        "ten minutes are not more than ten"
-    );
+    assert_eq!(numbers(&meter.window(0).1), [1, 2], "ten minutes are not more than ten");
     meter.uptime.advance(1);
     let (window, shown) = meter.window(0);
     assert_eq!(numbers(&shown), [2]);
     assert_eq!(window.floor, shown[0].key.counter);
     let dead = meter.dead_letters();
-    assert_eq!(
-        (numbers(&dead), causes(&dead)),
-        (vec![1], vec![Some(Cause::Expired)])
-    );
+    assert_eq!((numbers(&dead), causes(&dead)), (vec![1], vec![Some(Cause::Expired)]));
     assert!(meter.discard(dead[0].key));
     assert_eq!(meter.explanation(dead[0].key), Some(Reason::Expired));
 }
@@ -375,11 +340,7 @@ fn a_record_does_not_expire_while_the_time_is_unknown() {
     let chip = chip();
     let mut meter = reboot_after(&chip);
     meter.uptime.advance(1000 * MINUTE);
-    assert_eq!(
-        numbers(&meter.window(0).1),
-        [1],
-        "this boot does not know the time"
-    );
+    assert_eq!(numbers(&meter.window(0).1), [1], "this boot does not know the time");
     drop(meter);
     let chip = self::chip();
     let meter = boot(&chip, &ten_minutes());
@@ -402,11 +363,7 @@ fn a_jump_of_the_clock_expires_nothing_until_a_second_answer_agrees() {
     meter.learn_time(NOW + 1_000_000 * MINUTE);
     assert_eq!(numbers(&meter.window(0).1), [1], "one answer jumped");
     meter.learn_time(NOW + MINUTE);
-    assert_eq!(
-        numbers(&meter.window(0).1),
-        [1],
-        "the next said that it was nonsense"
-    );
+    assert_eq!(numbers(&meter.window(0).1), [1], "the next said that it was nonsense");
     meter.learn_time(NOW + 1_000_000 * MINUTE);
     meter.learn_time(NOW + 2_000_000 * MINUTE);
     assert_eq!(numbers(&meter.window(0).1), [1], "two answers that do not agree");

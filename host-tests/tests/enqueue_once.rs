@@ -92,11 +92,7 @@ fn sixteen_tags_may_be_live_and_the_next_is_refused_without_a_trace() {
     assert_eq!(meter.post(51).counter, counter + 1, "a refusal takes no counter");
     meter.try_post_once(3, 52).unwrap();
     let expected: Vec<u32> = (0..TAGS).filter(|&tag| tag != 3).chain([50, 51, 52]).collect();
-    assert_eq!(
-        numbers(&meter.pending(0)),
-        expected,
-        "a tag that is live may be used"
-    );
+    assert_eq!(numbers(&meter.pending(0)), expected, "a tag that is live may be used");
     assert_eq!(meter.explained_as(Reason::Superseded).len(), 1);
 }
 
@@ -156,11 +152,7 @@ fn assert_one_is_left(meter: &mut Meter<'_>, old: Key) {
     superseded.retain(|kept| kept.key != old);
     let superseded: Vec<Key> = superseded.iter().map(|kept| kept.key).chain([old]).collect();
     meter.try_post_once(7, 12).unwrap();
-    assert_eq!(
-        numbers(&with_tag(meter, 7)),
-        [12],
-        "one record with the tag is left"
-    );
+    assert_eq!(numbers(&with_tag(meter, 7)), [12], "one record with the tag is left");
     assert_eq!(untagged(meter), [0, 1, 2, 3, 4]);
     for key in superseded {
         assert_eq!(meter.explanation(key), Some(Reason::Superseded), "{key:?}");

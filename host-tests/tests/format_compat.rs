@@ -55,10 +55,7 @@ fn reading(number: u64) -> Reading {
 /// The region begins at the second page: nothing in it may depend on where it lies.
 fn config<const R: usize, const W: usize, const E: usize>() -> Config<LANES> {
     let device = DeviceId::new("meter-0042").unwrap();
-    let lanes = [
-        LaneConfig::new(4).max_attempts(2),
-        LaneConfig::new(2).evict_oldest(),
-    ];
+    let lanes = [LaneConfig::new(4).max_attempts(2), LaneConfig::new(2).evict_oldest()];
     Config::new(device, lanes).at(E as u32)
 }
 
@@ -72,9 +69,8 @@ async fn live<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, 
     {
         let mut memory = Memory::new();
         let config = config::<R, W, E>();
-        let (outbox, mut dispatcher) = pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config)
-            .await
-            .unwrap();
+        let (outbox, mut dispatcher) =
+            pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config).await.unwrap();
         let mut keys = Vec::new();
         for number in 0..4 {
             keys.push(outbox.enqueue(&reading(number)).await.unwrap());
@@ -92,9 +88,8 @@ async fn live<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, 
     }
     let mut memory = Memory::new();
     let config = config::<R, W, E>();
-    let (outbox, mut dispatcher) = pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config)
-        .await
-        .unwrap();
+    let (outbox, mut dispatcher) =
+        pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config).await.unwrap();
     dispatcher.renew_incarnation().await.unwrap();
     for number in 0..bulk {
         outbox.enqueue_in(1, &reading(number)).await.unwrap();
@@ -130,22 +125,10 @@ fn scanned(image: &[u8], origin: u32) -> String {
         writeln!(text, "late {}", key.of(&found.layout.device)).unwrap();
     }
     let show = |item: scan::Item<'_>| {
-        let scan::Item {
-            ring,
-            page,
-            offset,
-            state,
-            record,
-        } = item;
-        writeln!(
-            text,
-            "{ring:?}, page {page}, offset {offset}: {state:?} {record:?}"
-        )
-        .unwrap();
+        let scan::Item { ring, page, offset, state, record } = item;
+        writeln!(text, "{ring:?}, page {page}, offset {offset}: {state:?} {record:?}").unwrap();
     };
-    image
-        .items(origin, found.geometry, &found.layout, &mut buffer, show)
-        .unwrap();
+    image.items(origin, found.geometry, &found.layout, &mut buffer, show).unwrap();
     text
 }
 
@@ -154,28 +137,17 @@ async fn opened<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W
     let mut text = String::new();
     let mut memory = Memory::new();
     let config = config::<R, W, E>();
-    let (outbox, mut dispatcher) = pillarbox::new(&mut memory, chip, Stopped(3), 9, config)
-        .await
-        .unwrap();
+    let (outbox, mut dispatcher) = pillarbox::new(&mut memory, chip, Stopped(3), 9, config).await.unwrap();
     let (incarnation, boot, _) = dispatcher.identity().await;
     writeln!(text, "opened: incarnation {incarnation:08x}, boot {boot}").unwrap();
     for lane in 0..LANES as u8 {
         let window = dispatcher.window(lane, |_| true).await.unwrap();
         writeln!(text, "{window:?}").unwrap();
-        outbox
-            .inspect(lane, |record| writeln!(text, "{record:?}").unwrap())
-            .await
-            .unwrap();
+        outbox.inspect(lane, |record| writeln!(text, "{record:?}").unwrap()).await.unwrap();
     }
     let letters = outbox.dead_letters();
-    letters
-        .list(|letter| writeln!(text, "dead {letter:?}").unwrap())
-        .await
-        .unwrap();
-    dispatcher
-        .late(|letter| writeln!(text, "late {:?}", letter.key).is_ok())
-        .await
-        .unwrap();
+    letters.list(|letter| writeln!(text, "dead {letter:?}").unwrap()).await.unwrap();
+    dispatcher.late(|letter| writeln!(text, "late {:?}", letter.key).is_ok()).await.unwrap();
     for entry in dispatcher.account().await {
         writeln!(text, "{entry:?}").unwrap();
     }
@@ -183,9 +155,7 @@ async fn opened<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W
 }
 
 fn golden(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("golden")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(name)
 }
 
 fn blessing() -> bool {
@@ -312,14 +282,10 @@ fn the_scan_and_the_device_agree_on_what_is_pending() {
     let mut memory = Memory::new();
     let mut inspected = Vec::new();
     block_on(async {
-        let (outbox, _dispatcher) = pillarbox::new(&mut memory, &chip, Stopped(3), 9, config::<4, 4, 256>())
-            .await
-            .unwrap();
+        let (outbox, _dispatcher) =
+            pillarbox::new(&mut memory, &chip, Stopped(3), 9, config::<4, 4, 256>()).await.unwrap();
         for lane in 0..LANES as u8 {
-            outbox
-                .inspect(lane, |record| inspected.push(record.key))
-                .await
-                .unwrap();
+            outbox.inspect(lane, |record| inspected.push(record.key)).await.unwrap();
         }
     });
     assert!(pending.len() > 5, "{pending:?}");
@@ -333,17 +299,11 @@ fn the_rings_can_be_read_without_the_metadata() {
     let found = Image::new(&image).metadata(2048, &mut buffer).unwrap();
     let mut whole = Vec::new();
     let mut show = |item: scan::Item<'_>| whole.push(format!("{item:?}"));
-    Image::new(&image)
-        .items(2048, found.geometry, &found.layout, &mut buffer, &mut show)
-        .unwrap();
+    Image::new(&image).items(2048, found.geometry, &found.layout, &mut buffer, &mut show).unwrap();
 
     image[2048..2048 + 32].fill(0);
     let other_half = Image::new(&image).metadata(2048, &mut buffer);
-    assert_eq!(
-        other_half.as_ref(),
-        Ok(&found),
-        "the other half's magic tells too"
-    );
+    assert_eq!(other_half.as_ref(), Ok(&found), "the other half's magic tells too");
 
     image[2048 + 32..2048 + 2 * 4096].fill(0x5a);
     let mut flash = Image::new(&image);
@@ -352,9 +312,7 @@ fn the_rings_can_be_read_without_the_metadata() {
     assert_eq!(geometry, found.geometry, "every page of a ring has the magic");
     let mut rest = Vec::new();
     let mut show = |item: scan::Item<'_>| rest.push(format!("{item:?}"));
-    flash
-        .items(2048, geometry, &found.layout, &mut buffer, &mut show)
-        .unwrap();
+    flash.items(2048, geometry, &found.layout, &mut buffer, &mut show).unwrap();
     assert_eq!(rest, whole);
 
     let cut = &image[..image.len() - 1];
@@ -362,15 +320,9 @@ fn the_rings_can_be_read_without_the_metadata() {
         Image::new(cut).items(2048, geometry, &found.layout, &mut buffer, |_| ()),
         Err(ScanError::CutOff)
     );
-    assert_eq!(
-        Image::new(&[0xff; 9000]).metadata(0, &mut buffer),
-        Err(ScanError::NoRegion)
-    );
+    assert_eq!(Image::new(&[0xff; 9000]).metadata(0, &mut buffer), Err(ScanError::NoRegion));
     let small = &mut buffer[..4095];
-    assert_eq!(
-        flash.items(2048, geometry, &found.layout, small, |_| ()),
-        Err(ScanError::SmallBuffer)
-    );
+    assert_eq!(flash.items(2048, geometry, &found.layout, small, |_| ()), Err(ScanError::SmallBuffer));
 }
 
 /// Every whole snapshot in the metadata of a region with 8-byte words: where its data are, and how many.
@@ -395,26 +347,17 @@ fn another_format_is_refused_and_left_alone() {
     let found = snapshots(&image, 256);
     assert!(found.len() > 3, "{found:?}");
     for (at, len) in found {
-        assert_eq!(image[at], 1, "a snapshot begins with the format");
-        image[at] = 2;
+        assert_eq!(image[at], 0x81, "a snapshot begins with the format");
+        image[at] = 0x82;
         let header = header(&image[at..at + len]);
         image[at - 8..at].copy_from_slice(&header);
     }
     let chip = Chip::<4, 4, 256>::from_image(&image, 1);
     let mut memory = Memory::new();
-    let refused = block_on(pillarbox::new(
-        &mut memory,
-        &chip,
-        Stopped(3),
-        9,
-        config::<4, 4, 256>(),
-    ));
+    let refused = block_on(pillarbox::new(&mut memory, &chip, Stopped(3), 9, config::<4, 4, 256>()));
     assert_eq!(refused.err(), Some(OpenError::OtherFormat(2)));
     assert_eq!(chip.image(), image);
-    assert_eq!(
-        Image::new(&image).metadata(256, &mut [0; 4096]),
-        Err(ScanError::OtherFormat(2))
-    );
+    assert_eq!(Image::new(&image).metadata(256, &mut [0; 4096]), Err(ScanError::OtherFormat(2)));
 }
 
 /// The example of SPEC.md, "The stored record", byte for byte.
@@ -436,30 +379,17 @@ fn the_stored_record_is_what_the_specification_says() {
         0xff, 0xff, 0xff, // padding to the word
     ];
     let stored = Stored {
-        key: Key {
-            incarnation: 0x9f3c_1a77,
-            lane: 2,
-            counter: 18204,
-        },
+        key: Key { incarnation: 0x9f3c_1a77, lane: 2, counter: 18204 },
         kind: Kind(7),
-        time: Timestamp {
-            boot: 3,
-            uptime_ms: 1000,
-            wall_ms: Some(1_800_000_000_000),
-        },
+        time: Timestamp { boot: 3, uptime_ms: 1000, wall_ms: Some(1_800_000_000_000) },
         tag: Some(5),
         cause: Some(Cause::Expired),
         body: &[0xaa, 0xbb],
     };
     assert_eq!(Stored::decode(&bytes), Some(stored));
-    let plain = [
-        0x01, 0x02, 0x77, 0x1a, 0x3c, 0x9f, 0x9c, 0x8e, 0x01, 0x07, 0x03, 0xe8, 0x07, 0x00,
-    ];
+    let plain = [0x01, 0x02, 0x77, 0x1a, 0x3c, 0x9f, 0x9c, 0x8e, 0x01, 0x07, 0x03, 0xe8, 0x07, 0x00];
     let bare = Stored {
-        time: Timestamp {
-            wall_ms: None,
-            ..stored.time
-        },
+        time: Timestamp { wall_ms: None, ..stored.time },
         tag: None,
         cause: None,
         body: &[],
@@ -566,11 +496,7 @@ fn sequential_storage_s_items_are_the_ones_we_know() {
         // Popping clears the checksum and nothing else.
         block_on(queue.pop(&mut [0; 64])).unwrap();
         expected[WORD..WORD + 4].fill(0);
-        assert_eq!(
-            to_lines(&chip.image()),
-            to_lines(&expected),
-            "word {WORD}, popped"
-        );
+        assert_eq!(to_lines(&chip.image()), to_lines(&expected), "word {WORD}, popped");
         // A full page's last word is zeroed, and the next page's first.
         while chip.image()[PAGE] == 0xff {
             block_on(queue.push(&[9; 24], false)).unwrap();

@@ -24,13 +24,7 @@ fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError
     let device = DeviceId::new("meter-1").expect("it is a device id");
     let config = Config::new(device, [LaneConfig::new(4).evict_oldest()]);
     chip.reset_counts();
-    let opened = block_on(pillarbox::new(
-        &mut resources,
-        chip,
-        VirtualClock(&clock),
-        7,
-        config,
-    ));
+    let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(&clock), 7, config));
     let (outbox, mut dispatcher) = match opened {
         Ok(opened) => opened,
         Err(error) => {
@@ -58,12 +52,7 @@ fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError
             assert!(chip.counts().reads < READS_MAX, "{}: {:?}", what(), chip.counts());
             return Ok(());
         }
-        assert_eq!(
-            block_on(dispatcher.settle(0, &keys)),
-            Ok(keys.len() as u32),
-            "{}",
-            what()
-        );
+        assert_eq!(block_on(dispatcher.settle(0, &keys)), Ok(keys.len() as u32), "{}", what());
     }
     panic!("{}: the lane is never empty", what());
 }
@@ -107,10 +96,7 @@ fn flipped_bits_in_a_real_image_end_in_a_working_outbox_or_a_clear_error() {
         }
         refused += u32::from(open_and_use(&chip, &|| format!("seed {seed}")).is_err());
     }
-    assert!(
-        refused < 10,
-        "a flipped bit hardly ever makes a snapshot of another kind: {refused}"
-    );
+    assert!(refused < 10, "a flipped bit hardly ever makes a snapshot of another kind: {refused}");
 }
 
 #[test]
@@ -147,10 +133,6 @@ fn marks_and_headers_overwritten_at_random_end_in_a_working_outbox() {
             image[page + word..page + word + 8].fill(value);
         }
         let chip = Flash::from_image(&image, seed);
-        assert_eq!(
-            open_and_use(&chip, &|| format!("seed {seed}")),
-            Ok(()),
-            "seed {seed}"
-        );
+        assert_eq!(open_and_use(&chip, &|| format!("seed {seed}")), Ok(()), "seed {seed}");
     }
 }

@@ -89,15 +89,9 @@ fn after_an_unclean_stop_at_most_a_lease_is_uncertain_and_the_account_says_so() 
         let next = meter.post(1000).counter;
         let posted = u64::from(posted);
         assert!(next >= posted && next - posted <= LEASE, "{next} after {posted}");
-        let explained: Vec<u64> = uncertain
-            .iter()
-            .flat_map(|entry| entry.first..entry.end())
-            .collect();
+        let explained: Vec<u64> = uncertain.iter().flat_map(|entry| entry.first..entry.end()).collect();
         assert_eq!(explained, (posted..next).collect::<Vec<_>>());
-        assert_eq!(
-            u64::from(meter.stats().lanes[0].given_up.of(Reason::Uncertain)),
-            next - posted
-        );
+        assert_eq!(u64::from(meter.stats().lanes[0].given_up.of(Reason::Uncertain)), next - posted);
     }
 }
 
@@ -107,15 +101,9 @@ const LANE: core::ops::Range<usize> = METADATA + 2 * PAGE..METADATA + 6 * PAGE;
 #[test]
 fn no_fault_in_a_ring_makes_a_counter_repeat() {
     // What the ring says about the youngest counter must not matter, so it says nothing, or nonsense.
-    let faults: [fn(&mut [u8]); 3] = [
-        |lane| lane.fill(0xff),
-        |lane| lane.fill(0),
-        |lane| fastrand::Rng::with_seed(1).fill(lane),
-    ];
-    for (suspended, fault) in [false, true]
-        .into_iter()
-        .flat_map(|suspended| faults.map(|f| (suspended, f)))
-    {
+    let faults: [fn(&mut [u8]); 3] =
+        [|lane| lane.fill(0xff), |lane| lane.fill(0), |lane| fastrand::Rng::with_seed(1).fill(lane)];
+    for (suspended, fault) in [false, true].into_iter().flat_map(|suspended| faults.map(|f| (suspended, f))) {
         let (chip, mut contents) = used(suspended);
         let mut image = chip.image();
         fault(&mut image[LANE]);
@@ -174,10 +162,7 @@ fn a_cut_at_every_operation_of_an_enqueue_repeats_no_key() {
             },
             |chip| {
                 let mut contents = contents.clone();
-                posted
-                    .borrow()
-                    .iter()
-                    .for_each(|&(key, number)| contents.see(key, number));
+                posted.borrow().iter().for_each(|&(key, number)| contents.see(key, number));
                 let meter = boot(chip, &one_lane());
                 assert_new_keys_are_new(chip, meter, &mut contents);
             },
@@ -268,11 +253,7 @@ fn a_renewed_incarnation_is_for_new_records_only() {
 /// One life of a device to which everything happens that can happen to it.
 fn live(chip: &Flash, rng: &mut fastrand::Rng, contents: &mut Contents, number: &mut u32) {
     if rng.u32(0..4) == 0 {
-        let tear = Tear {
-            program: ProgramTear::RandomBits,
-            erase: EraseTear::RandomBits,
-            weak: Some(0.3),
-        };
+        let tear = Tear { program: ProgramTear::RandomBits, erase: EraseTear::RandomBits, weak: Some(0.3) };
         chip.cut_after(rng.u64(0..60), tear);
     }
     let Ok(mut meter) = Meter::open(chip, &one_lane()) else {

@@ -99,11 +99,7 @@ fn records_are_settled_by_key_in_whatever_order_in_one_pass() {
     let chip = chip();
     let mut meter = boot(&chip, &one_lane());
     let posted = meter.post_all(0..30);
-    let mut settled: Vec<Key> = posted
-        .iter()
-        .copied()
-        .filter(|key| key.counter % 3 != 0)
-        .collect();
+    let mut settled: Vec<Key> = posted.iter().copied().filter(|key| key.counter % 3 != 0).collect();
     fastrand::Rng::with_seed(5).shuffle(&mut settled);
     let reads = chip.counts().reads;
     assert_eq!(meter.settle(0, &settled) as usize, settled.len());
@@ -144,13 +140,7 @@ fn producers_at_the_same_time_keep_the_order_of_keys_and_lose_nothing() {
     let mut posted = [a, b, c, d].concat();
     posted.sort();
     let pending = meter.pending(0);
-    assert_eq!(
-        pending
-            .iter()
-            .map(|kept| (kept.key, kept.number))
-            .collect::<Vec<_>>(),
-        posted
-    );
+    assert_eq!(pending.iter().map(|kept| (kept.key, kept.number)).collect::<Vec<_>>(), posted);
     assert_eq!(
         keys(&pending).iter().map(|key| key.counter).collect::<Vec<_>>(),
         (0..32).collect::<Vec<_>>(),
@@ -210,10 +200,7 @@ fn drop_an_enqueue_everywhere(before: &Flash, config: &Config<1>) {
         // What was evicted to make room is explained.
         acknowledged.retain(|kept| meter.explanation(kept.key).is_none());
         for kept in &acknowledged {
-            assert!(
-                pending.contains(kept),
-                "{kept:?} is gone, dropped after {polls} polls"
-            );
+            assert!(pending.contains(kept), "{kept:?} is gone, dropped after {polls} polls");
         }
         assert_eq!(meter.stats().corrupt, 0, "a dropped future is no corruption");
         let dropped = pending.iter().filter(|kept| kept.number == 1000).count();
@@ -223,11 +210,7 @@ fn drop_an_enqueue_everywhere(before: &Flash, config: &Config<1>) {
         }
         assert_eq!(pending.len(), acknowledged.len() + dropped + 1);
         drop(meter);
-        assert_eq!(
-            boot(&chip, config).pending(0),
-            pending,
-            "after {polls} polls and a reboot"
-        );
+        assert_eq!(boot(&chip, config).pending(0), pending, "after {polls} polls and a reboot");
         if finished.is_some() {
             assert!(polls > 3, "it was never pending");
             return;

@@ -37,9 +37,7 @@ fn in_use() -> Flash {
 
 /// Everything pending, lane by lane.
 fn backlog<const LANES: usize>(meter: &Meter<'_, LANES>) -> Vec<Vec<u32>> {
-    (0..LANES as u8)
-        .map(|lane| numbers(&meter.pending(lane)))
-        .collect()
+    (0..LANES as u8).map(|lane| numbers(&meter.pending(lane))).collect()
 }
 
 fn erase_everything<const LANES: usize>(
@@ -80,22 +78,10 @@ fn a_layout_that_would_lose_something_is_refused() {
     let chip = in_use();
     let refused = [
         ("a smaller lane", [LaneConfig::new(3).room(5), LaneConfig::new(3)]),
-        (
-            "a smaller last lane",
-            [LaneConfig::new(4).room(4), LaneConfig::new(2)],
-        ),
-        (
-            "a lane that moved up",
-            [LaneConfig::new(4).room(3), LaneConfig::new(3)],
-        ),
-        (
-            "a lane that moved down",
-            [LaneConfig::new(4).room(5), LaneConfig::new(3)],
-        ),
-        (
-            "lanes that changed places",
-            [LaneConfig::new(3), LaneConfig::new(4).room(4)],
-        ),
+        ("a smaller last lane", [LaneConfig::new(4).room(4), LaneConfig::new(2)]),
+        ("a lane that moved up", [LaneConfig::new(4).room(3), LaneConfig::new(3)]),
+        ("a lane that moved down", [LaneConfig::new(4).room(5), LaneConfig::new(3)]),
+        ("lanes that changed places", [LaneConfig::new(3), LaneConfig::new(4).room(4)]),
     ];
     for (what, lanes) in refused {
         println!("{what}");
@@ -105,10 +91,7 @@ fn a_layout_that_would_lose_something_is_refused() {
     assert_other_layout(refusal::<1, RECORD>(&chip, &config([LaneConfig::new(4).room(4)])));
     println!("more dead letters, which move the lanes");
     assert_other_layout(refusal::<2, RECORD>(&chip, &two_lanes().dead_letter_pages(3)));
-    assert_eq!(
-        backlog(&boot(&chip, &two_lanes())),
-        [(0..15).collect::<Vec<_>>(), (100..105).collect()]
-    );
+    assert_eq!(backlog(&boot(&chip, &two_lanes())), [(0..15).collect::<Vec<_>>(), (100..105).collect()]);
 }
 
 #[test]
@@ -141,12 +124,7 @@ fn a_wiped_region_is_anybody_s() {
     meter.post(1);
     drop(meter);
     // What the stranger has no use for is gone all the same.
-    assert!(
-        !chip
-            .image()
-            .windows(20)
-            .any(|bytes| bytes == Note::new(104).payload.as_slice())
-    );
+    assert!(!chip.image().windows(20).any(|bytes| bytes == Note::new(104).payload.as_slice()));
 }
 
 #[test]
@@ -187,11 +165,7 @@ fn assert_grown<const LANES: usize>(chip: &Flash, grown: &Config<LANES>, expecte
     // For several rounds, because what the new pages did to the order may show later.
     for _ in 0..4 {
         all.extend(meter.fill(all.last().unwrap() + 1));
-        assert_eq!(
-            numbers(&meter.dead_letters()),
-            [],
-            "parked, although nothing was stuck"
-        );
+        assert_eq!(numbers(&meter.dead_letters()), [], "parked, although nothing was stuck");
         assert_eq!(numbers(&meter.pending(0)), all);
         let delivered = meter.deliver(all.len() / 2);
         assert_eq!(delivered, all.drain(..delivered.len()).collect::<Vec<_>>());
@@ -224,11 +198,7 @@ fn growing_is_not_taken_for_corruption() {
     for pages_delivered in 0..4 {
         let chip = wrapped(pages_delivered);
         assert_eq!(boot(&chip, &two_lanes()).stats().corrupt, 0);
-        assert_eq!(
-            boot(&chip, &grown()).stats().corrupt,
-            0,
-            "{pages_delivered} pages delivered"
-        );
+        assert_eq!(boot(&chip, &grown()).stats().corrupt, 0, "{pages_delivered} pages delivered");
     }
 }
 
@@ -236,12 +206,7 @@ fn growing_is_not_taken_for_corruption() {
 fn lanes_can_be_added() {
     let chip = wrapped(2);
     let expected = backlog(&boot(&chip, &two_lanes()));
-    let more = config([
-        LaneConfig::new(8),
-        LaneConfig::new(4),
-        LaneConfig::new(2),
-        LaneConfig::new(2),
-    ]);
+    let more = config([LaneConfig::new(8), LaneConfig::new(4), LaneConfig::new(2), LaneConfig::new(2)]);
     let meter = boot(&chip, &more);
     for lane in [2, 3] {
         assert_eq!(meter.pending(lane), []);
@@ -278,27 +243,12 @@ fn every_mistake_in_a_configuration_has_its_error() {
     let lane = LaneConfig::new(2);
     assert_eq!(layout_error(&chip, &config([])), LayoutError::Lanes);
     assert_eq!(layout_error(&chip, &config([lane]).at(100)), LayoutError::Origin);
-    assert_eq!(
-        layout_error(&chip, &config([LaneConfig::new(1)])),
-        LayoutError::Pages
-    );
-    assert_eq!(
-        layout_error(&chip, &config([LaneConfig::new(17)])),
-        LayoutError::Pages
-    );
-    assert_eq!(
-        layout_error(&chip, &config([lane]).dead_letter_pages(1)),
-        LayoutError::Pages
-    );
-    assert_eq!(
-        layout_error(&chip, &config([lane.room(96)])),
-        LayoutError::Capacity
-    );
+    assert_eq!(layout_error(&chip, &config([LaneConfig::new(1)])), LayoutError::Pages);
+    assert_eq!(layout_error(&chip, &config([LaneConfig::new(17)])), LayoutError::Pages);
+    assert_eq!(layout_error(&chip, &config([lane]).dead_letter_pages(1)), LayoutError::Pages);
+    assert_eq!(layout_error(&chip, &config([lane.room(96)])), LayoutError::Capacity);
     let last_page = u32::MAX - PAGE as u32 + 1;
-    assert_eq!(
-        layout_error(&chip, &config([lane]).at(last_page)),
-        LayoutError::Capacity
-    );
+    assert_eq!(layout_error(&chip, &config([lane]).at(last_page)), LayoutError::Capacity);
 }
 
 #[test]
@@ -329,22 +279,13 @@ fn nothing_outside_the_region_is_touched() {
     chip.fill_random();
     let before = chip.image();
     let origin = 7 * PAGE;
-    let config = config([
-        LaneConfig::new(4).evict_oldest().max_attempts(1),
-        LaneConfig::new(2),
-    ])
-    .at(origin as u32);
+    let config =
+        config([LaneConfig::new(4).evict_oldest().max_attempts(1), LaneConfig::new(2)]).at(origin as u32);
     let end = origin + config.region_size(Geometry::of::<&Flash>()) as usize;
     let untouched = || {
         let image = chip.image();
-        assert!(
-            image[..origin] == before[..origin],
-            "something before the region changed"
-        );
-        assert!(
-            image[end..] == before[end..],
-            "something behind the region changed"
-        );
+        assert!(image[..origin] == before[..origin], "something before the region changed");
+        assert!(image[end..] == before[end..], "something behind the region changed");
     };
     for _ in 0..3 {
         let mut meter: Meter<2> = boot(&chip, &config);
@@ -393,11 +334,7 @@ impl NorFlash for Partition<'_, '_> {
     const ERASE_SIZE: usize = <&Flash as NorFlash>::ERASE_SIZE;
 
     async fn erase(&mut self, from: u32, to: u32) -> Result<(), FlashError> {
-        self.flash
-            .lock()
-            .await
-            .erase(self.start + from, self.start + to)
-            .await
+        self.flash.lock().await.erase(self.start + from, self.start + to).await
     }
 
     async fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), FlashError> {
@@ -412,11 +349,7 @@ fn two_outboxes_share_a_flash_through_partitions() {
     let chip = chip();
     let size = METADATA + 6 * PAGE;
     let flash = Mutex::new(&chip);
-    let part = |start: usize| Partition {
-        flash: &flash,
-        start: start as u32,
-        size,
-    };
+    let part = |start: usize| Partition { flash: &flash, start: start as u32, size };
     let config = config([LaneConfig::new(4)]);
     let expected = {
         let a = Device::<_, 1, RECORD>::open(part(PAGE), &config).unwrap();

@@ -13,13 +13,7 @@ const BUFFER: usize = buffer_size(LANES, RECORD);
 fn scenario() -> Vec<Step> {
     let mut script = Vec::new();
     for round in 0..7 {
-        script.extend([
-            Step::Post(0),
-            Step::Post(0),
-            Step::Post(1),
-            Step::PostTogether,
-            Step::Post(1),
-        ]);
+        script.extend([Step::Post(0), Step::Post(0), Step::Post(1), Step::PostTogether, Step::Post(1)]);
         script.extend([
             Step::Deliver(0),
             Step::PostOnce(round % 3),
@@ -37,13 +31,7 @@ fn scenario() -> Vec<Step> {
             _ => Step::Renew,
         });
     }
-    script.extend([
-        Step::Post(0),
-        Step::Deliver(1),
-        Step::Clear,
-        Step::Post(0),
-        Step::PostOnce(1),
-    ]);
+    script.extend([Step::Post(0), Step::Deliver(1), Step::Clear, Step::Post(0), Step::PostOnce(1)]);
     script
 }
 
@@ -58,10 +46,7 @@ fn the_scenario_does_what_it_says() {
     println!("{whole:?}");
     assert_eq!(whole.cuts, 0);
     assert!(whole.mutating_ops > 250, "{whole:?}");
-    assert!(
-        whole.tally.accounted > 10,
-        "records were evicted, superseded and parked: {whole:?}"
-    );
+    assert!(whole.tally.accounted > 10, "records were evicted, superseded and parked: {whole:?}");
     assert!(whole.tally.delivered > 20, "{whole:?}");
 }
 
@@ -84,11 +69,7 @@ fn a_cut_at_every_byte_of_every_program_loses_nothing() {
 
 /// How the operation that is cut may end.
 fn tears() -> Vec<Tear> {
-    let programs = [
-        ProgramTear::Prefix(0),
-        ProgramTear::RandomPrefix,
-        ProgramTear::RandomBits,
-    ];
+    let programs = [ProgramTear::Prefix(0), ProgramTear::RandomPrefix, ProgramTear::RandomBits];
     let erases = [
         EraseTear::Prefix(0),
         EraseTear::RandomPrefix,
@@ -101,11 +82,7 @@ fn tears() -> Vec<Tear> {
     ];
     let mut tears = vec![Tear::BEFORE, Tear::AFTER];
     for (program, erase) in programs.into_iter().cycle().zip(erases) {
-        let tear = Tear {
-            program,
-            erase,
-            weak: None,
-        };
+        let tear = Tear { program, erase, weak: None };
         tears.extend([tear, tear.weak(0.5), tear.weak(0.01)]);
     }
     tears
@@ -133,11 +110,7 @@ fn a_cut_at_every_operation_loses_nothing_with_word_32() {
 #[test]
 fn a_second_cut_at_every_operation_of_the_recovery_loses_nothing() {
     let ops = cut::<4, 4>(&[]).mutating_ops;
-    let torn = Tear {
-        program: ProgramTear::RandomBits,
-        erase: EraseTear::RandomBits,
-        weak: Some(0.3),
-    };
+    let torn = Tear { program: ProgramTear::RandomBits, erase: EraseTear::RandomBits, weak: Some(0.3) };
     let mut runs = 0;
     for op in 0..ops {
         for first in [Tear::AFTER, torn] {

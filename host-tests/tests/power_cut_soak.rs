@@ -23,10 +23,7 @@ fn soak(class: FaultClass) {
     assert!(tally.cuts_in_recovery * 20 > tally.cuts, "{tally:?}");
     assert!(tally.acknowledged > tally.cuts, "{tally:?}");
     assert!(tally.delivered * 2 > tally.acknowledged, "{tally:?}");
-    assert!(
-        tally.dropped_futures > tally.lives && tally.driver_errors > tally.lives,
-        "{tally:?}"
-    );
+    assert!(tally.dropped_futures > tally.lives && tally.driver_errors > tally.lives, "{tally:?}");
 }
 
 macro_rules! classes {

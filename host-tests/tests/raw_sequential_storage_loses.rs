@@ -42,26 +42,13 @@ fn every_class_that_is_known_to_lose_is_seen_to_lose_and_no_other() {
                 "{class:20} {word:4} {:7} {:6} {:9} {:11} {:12} {:7}",
                 life.acknowledged, life.lost, life.stranded, life.inversions, life.hard_errors, life.wedges
             );
-            assert!(
-                life.cuts >= CUTS && life.acknowledged > 3 * CUTS,
-                "{class} {word}: {life:?}"
-            );
+            assert!(life.cuts >= CUTS && life.acknowledged > 3 * CUTS, "{class} {word}: {life:?}");
             assert_eq!(life.garbage, 0, "{class} {word}: the queue's checksums hold");
             if loses {
                 assert!(life.lost >= 10, "{class} {word}: {life:?}");
             } else if class != FaultClass::ProgramPrefix || word != 1 {
-                let RawReport {
-                    cuts, acknowledged, ..
-                } = life;
-                assert_eq!(
-                    life,
-                    RawReport {
-                        cuts,
-                        acknowledged,
-                        ..RawReport::default()
-                    },
-                    "{class} {word}"
-                );
+                let RawReport { cuts, acknowledged, .. } = life;
+                assert_eq!(life, RawReport { cuts, acknowledged, ..RawReport::default() }, "{class} {word}");
             }
         }
     }
@@ -84,16 +71,7 @@ fn next_push_is_lost(torn_header_byte: usize, rng: &mut fastrand::Rng) -> bool {
     // The first push marks the page as in use, then writes the header.
     chip.cut_after(1, Tear::program_prefix(torn_header_byte));
     let cut = block_on(open().push(&torn, false));
-    assert!(
-        matches!(
-            cut,
-            Err(Error::Storage {
-                value: FlashError::PowerCut,
-                ..
-            })
-        ),
-        "{cut:?}"
-    );
+    assert!(matches!(cut, Err(Error::Storage { value: FlashError::PowerCut, .. })), "{cut:?}");
     chip.power_on();
     block_on(open().push(&next, false)).expect("the push after the cut is acknowledged");
     let found = block_on(open().peek(&mut buf)).expect("the queue can be read");

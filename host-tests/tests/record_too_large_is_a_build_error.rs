@@ -24,12 +24,7 @@ fn each_mistake_is_answered_with_its_sentence() {
     assert!(cases.len() > 10, "the cases have gone: {cases:?}");
     for case in cases {
         let source = fs::read_to_string(case_path(&case)).unwrap();
-        let sentence = source
-            .lines()
-            .next()
-            .unwrap()
-            .strip_prefix(SENTENCE)
-            .expect(&case);
+        let sentence = source.lines().next().unwrap().strip_prefix(SENTENCE).expect(&case);
         assert_fails_with(&build(&case, &[]), sentence);
     }
 }
@@ -79,12 +74,9 @@ static PACKAGE: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 fn cases() -> Vec<String> {
-    let files = fs::read_dir(cases_directory())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name());
-    let mut cases: Vec<_> = files
-        .filter_map(|file| Some(file.to_str()?.strip_suffix(".rs")?.to_owned()))
-        .collect();
+    let files = fs::read_dir(cases_directory()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut cases: Vec<_> =
+        files.filter_map(|file| Some(file.to_str()?.strip_suffix(".rs")?.to_owned())).collect();
     cases.sort();
     cases
 }

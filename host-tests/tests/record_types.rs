@@ -29,11 +29,7 @@ fn check<T: Sample>() {
     for _ in 0..VALUES_PER_TYPE {
         let value = T::random(&mut rng);
         let len = encoded_len(&value);
-        assert!(
-            len <= T::MAX,
-            "{name}: {value:?} takes {len} bytes, MAX says {}",
-            T::MAX
-        );
+        assert!(len <= T::MAX, "{name}: {value:?} takes {len} bytes, MAX says {}", T::MAX);
     }
 }
 
@@ -115,18 +111,10 @@ impl<T: Sample> Sample for Option<T> {
 
 impl<T: Sample, E: Sample> Sample for Result<T, E> {
     fn largest() -> Self {
-        if T::MAX > E::MAX {
-            Ok(T::largest())
-        } else {
-            Err(E::largest())
-        }
+        if T::MAX > E::MAX { Ok(T::largest()) } else { Err(E::largest()) }
     }
     fn random(rng: &mut Rng) -> Self {
-        if rng.bool() {
-            Ok(T::random(rng))
-        } else {
-            Err(E::random(rng))
-        }
+        if rng.bool() { Ok(T::random(rng)) } else { Err(E::random(rng)) }
     }
 }
 
@@ -230,11 +218,7 @@ sample! {
 }
 
 #[derive(Debug, Serialize, Deserialize, EncodedSize)]
-#[serde(
-    rename_all = "kebab-case",
-    bound(serialize = "", deserialize = ""),
-    deny_unknown_fields
-)]
+#[serde(rename_all = "kebab-case", bound(serialize = "", deserialize = ""), deny_unknown_fields)]
 enum Alarm {
     Cleared,
     #[serde(rename(serialize = "a", deserialize = "b"), alias = "c")]
@@ -284,16 +268,10 @@ struct Series<T, U, const N: usize> {
 
 impl<T: Sample, U: Debug, const N: usize> Sample for Series<T, U, N> {
     fn largest() -> Self {
-        Self {
-            values: Sample::largest(),
-            unit: PhantomData,
-        }
+        Self { values: Sample::largest(), unit: PhantomData }
     }
     fn random(rng: &mut Rng) -> Self {
-        Self {
-            values: Sample::random(rng),
-            unit: PhantomData,
-        }
+        Self { values: Sample::random(rng), unit: PhantomData }
     }
 }
 
@@ -346,14 +324,8 @@ fn containers() {
     check::<heapless::String<128, u8>>();
     check::<heapless::Vec<u8, 127, u8>>();
     check::<heapless::Vec<u8, 128>>();
-    assert_eq!(
-        encoded_len(&heapless::Vec::<u8, 16_383>::largest()),
-        heapless::Vec::<u8, 16_383>::MAX
-    );
-    assert_eq!(
-        encoded_len(&heapless::Vec::<u8, 16_384>::largest()),
-        heapless::Vec::<u8, 16_384>::MAX
-    );
+    assert_eq!(encoded_len(&heapless::Vec::<u8, 16_383>::largest()), heapless::Vec::<u8, 16_383>::MAX);
+    assert_eq!(encoded_len(&heapless::Vec::<u8, 16_384>::largest()), heapless::Vec::<u8, 16_384>::MAX);
 }
 
 #[test]
@@ -370,12 +342,7 @@ fn derived_types() {
 
 #[test]
 fn what_serde_skips_is_not_encoded() {
-    let bytes = postcard::to_stdvec(&WithCache {
-        before: 1,
-        cache: u64::MAX,
-        after: 2,
-    })
-    .unwrap();
+    let bytes = postcard::to_stdvec(&WithCache { before: 1, cache: u64::MAX, after: 2 }).unwrap();
     assert_eq!(bytes, [1, 2]);
     assert_eq!(postcard::from_bytes::<WithCache>(&bytes).unwrap().cache, 0);
     assert!(postcard::to_stdvec(&Alarm::Internal([0; 9])).is_err());
@@ -411,12 +378,7 @@ fn a_reference_is_as_large_as_what_it_refers_to() {
         const NUMBER: u16 = 0xffff;
     }
     let text = Sample::largest();
-    assert_eq!(
-        postcard::to_stdvec(&Borrowed::<20> { text: &text })
-            .unwrap()
-            .len(),
-        Borrowed::<20>::MAX
-    );
+    assert_eq!(postcard::to_stdvec(&Borrowed::<20> { text: &text }).unwrap().len(), Borrowed::<20>::MAX);
     assert_eq!(Borrowed::<20>::KIND, Kind(65_535));
 }
 
@@ -424,10 +386,7 @@ fn a_reference_is_as_large_as_what_it_refers_to() {
 fn the_kind_is_the_number_in_the_attribute() {
     assert_eq!(Reading::KIND, Kind::new(7));
     assert_eq!(Reading::KIND.to_string(), "7");
-    assert_eq!(
-        postcard::to_stdvec(&Kind(300)).unwrap(),
-        postcard::to_stdvec(&300u16).unwrap()
-    );
+    assert_eq!(postcard::to_stdvec(&Kind(300)).unwrap(), postcard::to_stdvec(&300u16).unwrap());
 }
 
 #[test]

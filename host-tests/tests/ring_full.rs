@@ -21,10 +21,7 @@ fn a_page_of(total: usize) -> usize {
 }
 
 fn counters(entries: &[Entry]) -> Vec<u64> {
-    entries
-        .iter()
-        .flat_map(|entry| entry.first..entry.end())
-        .collect()
+    entries.iter().flat_map(|entry| entry.first..entry.end()).collect()
 }
 
 #[test]
@@ -93,28 +90,19 @@ fn an_evicting_lane_gives_up_exactly_its_oldest_page() {
     let after = meter.pending(0);
     let given_up = before.len() + 1 - after.len();
     let page = a_page_of(posted.len());
-    assert!(
-        (page..=page + 1).contains(&given_up),
-        "{given_up} given up, a page holds {page}"
-    );
+    assert!((page..=page + 1).contains(&given_up), "{given_up} given up, a page holds {page}");
     assert_eq!(keys(&after[..after.len() - 1]), keys(&before[given_up..]));
     assert_eq!(after.last().unwrap().key, newest);
     let evicted = meter.explained_as(Reason::Evicted);
     assert_eq!(evicted.len(), 1, "one page is one entry: {evicted:?}");
     assert_eq!(
         counters(&evicted),
-        before[..given_up]
-            .iter()
-            .map(|kept| kept.key.counter)
-            .collect::<Vec<_>>()
+        before[..given_up].iter().map(|kept| kept.key.counter).collect::<Vec<_>>()
     );
     let events = meter.events();
     assert!(events.contains(&Event::Full { lane: 0 }), "{events:?}");
     assert!(events.contains(&Event::Dropped(evicted[0])), "{events:?}");
-    assert_eq!(
-        meter.stats().lanes[0].given_up.of(Reason::Evicted) as usize,
-        given_up
-    );
+    assert_eq!(meter.stats().lanes[0].given_up.of(Reason::Evicted) as usize, given_up);
 }
 
 #[test]
@@ -129,11 +117,7 @@ fn an_evicting_lane_keeps_the_newest_and_explains_the_rest_over_many_wraps() {
     let pending = meter.pending(0);
     let first = pending[0].number;
     assert_eq!(numbers(&pending), (first..600).collect::<Vec<_>>());
-    assert!(
-        pending.len() >= 20,
-        "it keeps no more than {} notes",
-        pending.len()
-    );
+    assert!(pending.len() >= 20, "it keeps no more than {} notes", pending.len());
     let evicted = meter.explained_as(Reason::Evicted);
     assert_eq!(evicted.len(), 1, "neighbours are merged: {evicted:?}");
     assert_eq!(counters(&evicted), (0..u64::from(first)).collect::<Vec<_>>());
@@ -171,11 +155,7 @@ fn live_with_a_stuck_head(lane: LaneConfig) -> (usize, Vec<Cause>, usize) {
     assert!(meter.depth(0).is_exact);
     let pending = meter.pending(0).len();
     let evicted = meter.explained_as(Reason::Evicted).len();
-    (
-        pending,
-        dead.iter().filter_map(|kept| kept.cause).collect(),
-        evicted,
-    )
+    (pending, dead.iter().filter_map(|kept| kept.cause).collect(), evicted)
 }
 
 #[test]
@@ -193,21 +173,10 @@ fn parking_a_stuck_head_is_announced() {
     let mut parked = Vec::new();
     for number in 1..100 {
         let key = meter.post(number);
-        parked.extend(
-            meter
-                .events()
-                .into_iter()
-                .filter(|event| matches!(event, Event::Parked { .. })),
-        );
+        parked.extend(meter.events().into_iter().filter(|event| matches!(event, Event::Parked { .. })));
         meter.settle(0, &[key]);
     }
-    assert_eq!(
-        parked,
-        [Event::Parked {
-            key: stuck,
-            cause: Cause::Blocking
-        }]
-    );
+    assert_eq!(parked, [Event::Parked { key: stuck, cause: Cause::Blocking }]);
 }
 
 #[test]
@@ -272,9 +241,6 @@ fn corrupt_items_between_sound_ones_are_passed_over_and_explained() {
     let (_, shown) = meter.window(0);
     assert_eq!(numbers(&shown), [0, 1, 4, 5, 7]);
     let corrupt = meter.explained_as(Reason::Corrupt);
-    assert_eq!(
-        counters(&corrupt),
-        [keys[2].counter, keys[3].counter, keys[6].counter]
-    );
+    assert_eq!(counters(&corrupt), [keys[2].counter, keys[3].counter, keys[6].counter]);
     assert_eq!(meter.deliver(usize::MAX), [0, 1, 4, 5, 7]);
 }

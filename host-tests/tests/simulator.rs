@@ -52,13 +52,7 @@ fn torn_erase(tear: EraseTear, seed: u64) -> Vec<u8> {
     chip.cut_after(0, Tear::erase(tear));
     assert_eq!(erase(&chip, 512, 1536), Err(FlashError::PowerCut));
     let image = chip.image();
-    assert!(
-        image[..512]
-            .iter()
-            .chain(&image[1536..])
-            .all(|&byte| byte == 0x0F),
-        "only the range changes"
-    );
+    assert!(image[..512].iter().chain(&image[1536..]).all(|&byte| byte == 0x0F), "only the range changes");
     assert_eq!(chip.weak_bits(), 0);
     image
 }
@@ -70,10 +64,7 @@ fn torn_page(tear: EraseTear, seed: u64) -> Vec<u8> {
     if second.iter().all(|&byte| byte == 0x0F) {
         return first.to_vec();
     }
-    assert!(
-        first.iter().all(|&byte| byte == 0xFF),
-        "the page before the torn one is complete"
-    );
+    assert!(first.iter().all(|&byte| byte == 0xFF), "the page before the torn one is complete");
     second.to_vec()
 }
 
@@ -85,9 +76,7 @@ fn a_program_clears_bits_only_and_an_erase_sets_them() {
     program(&chip, 4, &[0x3C, 0xFF, 0x7F, 0xFF]).unwrap();
     assert_eq!(
         read(&chip, 0, 12).unwrap(),
-        [
-            0xFF, 0xFF, 0xFF, 0xFF, 0x30, 0x0F, 0x7F, 0, 0xFF, 0xFF, 0xFF, 0xFF
-        ]
+        [0xFF, 0xFF, 0xFF, 0xFF, 0x30, 0x0F, 0x7F, 0, 0xFF, 0xFF, 0xFF, 0xFF]
     );
     program(&chip, 512, &[0; 4]).unwrap();
     erase(&chip, 0, 512).unwrap();
@@ -113,24 +102,10 @@ fn the_caller_s_mistakes_are_refused_and_counted() {
         erase(&chip, 512, 1536),
         erase(&chip, 512, 0),
     ];
-    assert!(
-        not_aligned
-            .iter()
-            .all(|result| *result == Err(FlashError::NotAligned)),
-        "{not_aligned:?}"
-    );
-    assert!(
-        out_of_bounds
-            .iter()
-            .all(|result| *result == Err(FlashError::OutOfBounds)),
-        "{out_of_bounds:?}"
-    );
+    assert!(not_aligned.iter().all(|result| *result == Err(FlashError::NotAligned)), "{not_aligned:?}");
+    assert!(out_of_bounds.iter().all(|result| *result == Err(FlashError::OutOfBounds)), "{out_of_bounds:?}");
     assert_eq!(chip.violations(), 11);
-    assert_eq!(
-        chip.counts(),
-        Counts::default(),
-        "a refused operation has not begun"
-    );
+    assert_eq!(chip.counts(), Counts::default(), "a refused operation has not begun");
     assert_eq!(chip.mutating_ops(), 0);
     assert_eq!(chip.image(), [0xFF; 1024]);
     assert_eq!(FlashError::NotAligned.kind(), NorFlashErrorKind::NotAligned);
@@ -154,10 +129,7 @@ fn a_cut_hits_the_operation_it_is_armed_for_and_the_chip_is_dead_until_power_ret
     assert_eq!(read(&chip, 0, 4), Err(FlashError::PowerCut));
     assert_eq!(program(&chip, 0, &[0; 4]), Err(FlashError::PowerCut));
     assert_eq!(erase(&chip, 0, 512), Err(FlashError::PowerCut));
-    assert_eq!(
-        (chip.image(), chip.counts(), chip.mutating_ops()),
-        (image, counts, 3)
-    );
+    assert_eq!((chip.image(), chip.counts(), chip.mutating_ops()), (image, counts, 3));
 
     // A cut may be armed before power returns, and happens once.
     chip.cut_after(0, Tear::AFTER);
@@ -166,11 +138,7 @@ fn a_cut_hits_the_operation_it_is_armed_for_and_the_chip_is_dead_until_power_ret
     assert_eq!(erase(&chip, 0, 512), Err(FlashError::PowerCut));
     assert_eq!(chip.last_op(), Some(MutatingOp::Erase { from: 0, to: 512 }));
     chip.power_on();
-    assert_eq!(
-        read(&chip, 0, 4),
-        Ok(vec![0xFF; 4]),
-        "a cut after the operation leaves it complete"
-    );
+    assert_eq!(read(&chip, 0, 4), Ok(vec![0xFF; 4]), "a cut after the operation leaves it complete");
     program(&chip, 0, &[3; 4]).unwrap();
 
     chip.cut_after(0, Tear::BEFORE);
@@ -218,27 +186,15 @@ fn a_program_torn_to_random_bits_tears_one_chunk_and_clears_only_what_it_should(
         // Chunks at 128..256, 256..512 and 512..640.
         assert_eq!(program(&chip, 128, &[0xF0; 512]), Err(FlashError::PowerCut));
         let image = chip.image();
-        assert!(
-            image.iter().all(|byte| byte & 0xF0 == 0),
-            "bits that were 0 stay 0"
-        );
+        assert!(image.iter().all(|byte| byte & 0xF0 == 0), "bits that were 0 stay 0");
         let chunks = [&image[128..256], &image[256..512], &image[512..640]];
-        let complete = chunks
-            .iter()
-            .take_while(|chunk| chunk.iter().all(|&byte| byte == 0))
-            .count();
-        let untouched = chunks
-            .iter()
-            .rev()
-            .take_while(|chunk| chunk.iter().all(|&byte| byte == 0x0F))
-            .count();
+        let complete = chunks.iter().take_while(|chunk| chunk.iter().all(|&byte| byte == 0)).count();
+        let untouched =
+            chunks.iter().rev().take_while(|chunk| chunk.iter().all(|&byte| byte == 0x0F)).count();
         assert!(complete + untouched >= 2, "at most one chunk is torn");
         torn_chunks.insert(complete);
         partial += usize::from(complete + untouched == 2);
-        assert!(
-            image[..128].iter().chain(&image[640..]).all(|&byte| byte == 0x0F),
-            "nothing else changes"
-        );
+        assert!(image[..128].iter().chain(&image[640..]).all(|&byte| byte == 0x0F), "nothing else changes");
     }
     assert!(partial > 180 && torn_chunks.is_superset(&BTreeSet::from([0, 1, 2])));
 }
@@ -267,11 +223,7 @@ fn an_erase_torn_to_a_prefix_or_suffix_is_exact_to_the_byte() {
 #[test]
 fn the_other_torn_erases_leave_what_they_are_named_for() {
     assert!(torn_erase(EraseTear::None, 1).iter().all(|&byte| byte == 0x0F));
-    assert!(
-        torn_erase(EraseTear::Complete, 1)[512..1536]
-            .iter()
-            .all(|&byte| byte == 0xFF)
-    );
+    assert!(torn_erase(EraseTear::Complete, 1)[512..1536].iter().all(|&byte| byte == 0xFF));
     for seed in 0..50 {
         assert!(torn_page(EraseTear::AllZero, seed).iter().all(|&byte| byte == 0));
 
@@ -283,15 +235,10 @@ fn the_other_torn_erases_leave_what_they_are_named_for() {
         assert!(page.iter().all(|&byte| byte == 0 || byte == 0xFF) && page.is_sorted_by(|a, b| a >= b));
 
         let page = torn_page(EraseTear::RandomBits, seed);
-        assert!(
-            page.iter().all(|&byte| byte & 0x0F == 0x0F),
-            "bits that were 1 stay 1"
-        );
+        assert!(page.iter().all(|&byte| byte & 0x0F == 0x0F), "bits that were 1 stay 1");
     }
-    let raised: u32 = (0..50)
-        .flat_map(|seed| torn_page(EraseTear::RandomBits, seed))
-        .map(|b| (b >> 4).count_ones())
-        .sum();
+    let raised: u32 =
+        (0..50).flat_map(|seed| torn_page(EraseTear::RandomBits, seed)).map(|b| (b >> 4).count_ones()).sum();
     let share = f64::from(raised) / f64::from(50 * 512 * 4);
     assert!((0.3..0.7).contains(&share), "{share}");
 }
@@ -322,11 +269,7 @@ fn weak_bits_flicker_at_their_rate_and_only_they() {
 #[test]
 fn a_weak_bit_is_healed_by_programming_zero_or_by_an_erase_but_not_by_programming_ones() {
     let flickers = |chip: &Small, addr| {
-        (0..100)
-            .map(|_| read(chip, addr, 4).unwrap())
-            .collect::<BTreeSet<_>>()
-            .len()
-            > 1
+        (0..100).map(|_| read(chip, addr, 4).unwrap()).collect::<BTreeSet<_>>().len() > 1
     };
     // Nominally nothing happened, or everything: either way the bits are weak.
     for nominal in [0, usize::MAX] {
@@ -338,11 +281,7 @@ fn a_weak_bit_is_healed_by_programming_zero_or_by_an_erase_but_not_by_programmin
         program(&chip, 0, &[0xFF; 8]).unwrap();
         assert!(flickers(&chip, 0) && flickers(&chip, 4));
         program(&chip, 0, &[0x03, 0, 0, 0]).unwrap();
-        assert_eq!(
-            chip.weak_bits(),
-            18,
-            "the zeros are solid, the ones as weak as before"
-        );
+        assert_eq!(chip.weak_bits(), 18, "the zeros are solid, the ones as weak as before");
         program(&chip, 0, &[0; 4]).unwrap();
         assert!(!flickers(&chip, 0) && flickers(&chip, 4));
         assert_eq!(read(&chip, 0, 4), Ok(vec![0; 4]));
@@ -358,18 +297,11 @@ fn a_torn_erase_weakens_the_zeros_of_the_torn_page() {
     chip.cut_after(0, Tear::erase(EraseTear::Prefix(512 + 100)).weak(0.5));
     assert_eq!(erase(&chip, 512, 1536), Err(FlashError::PowerCut));
     chip.power_on();
-    assert_eq!(
-        chip.weak_bits(),
-        512 * 4,
-        "those of one page, though the first was erased on the way"
-    );
+    assert_eq!(chip.weak_bits(), 512 * 4, "those of one page, though the first was erased on the way");
     assert_eq!(read(&chip, 512, 512), Ok(vec![0xFF; 512]));
     let read_twice = [read(&chip, 1024, 512).unwrap(), read(&chip, 1024, 512).unwrap()];
     assert_ne!(read_twice[0], read_twice[1]);
-    assert!(
-        read_twice.iter().flatten().all(|byte| byte & 0x0F == 0x0F),
-        "ones are not in transition"
-    );
+    assert!(read_twice.iter().flatten().all(|byte| byte & 0x0F == 0x0F), "ones are not in transition");
 
     // Pre-programming puts the ones in transition too.
     chip.set_image(&[0x0F; PAGES * PAGE]);
@@ -401,10 +333,7 @@ fn a_clean_cut_leaves_no_weak_bits() {
 #[test]
 fn images_bit_flips_and_random_fills_are_as_told() {
     let chip = Small::new(PAGES, 5);
-    assert_eq!(
-        (chip.pages(), chip.size(), (&chip).capacity()),
-        (PAGES, PAGES * PAGE, PAGES * PAGE)
-    );
+    assert_eq!((chip.pages(), chip.size(), (&chip).capacity()), (PAGES, PAGES * PAGE, PAGES * PAGE));
     chip.flip_bit(513, 6);
     assert_eq!(read(&chip, 512, 4), Ok(vec![0xFF, 0xBF, 0xFF, 0xFF]));
     chip.flip_bit(513, 6);
@@ -486,24 +415,11 @@ fn counts_time_and_energy_are_exact() {
     chip.reset_counts();
     chip.cut_after(0, Tear::erase(EraseTear::Prefix(513)));
     assert_eq!(erase(&chip, 0, 2048), Err(FlashError::PowerCut));
-    assert_eq!(
-        chip.counts(),
-        Counts {
-            erases: 2,
-            ..Counts::default()
-        }
-    );
+    assert_eq!(chip.counts(), Counts { erases: 2, ..Counts::default() });
     assert_eq!(chip.erases_per_page(), [1, 1, 0, 0]);
     assert_eq!(
-        chip.counts()
-            - Counts {
-                erases: 1,
-                ..Counts::default()
-            },
-        Counts {
-            erases: 1,
-            ..Counts::default()
-        }
+        chip.counts() - Counts { erases: 1, ..Counts::default() },
+        Counts { erases: 1, ..Counts::default() }
     );
 }
 
@@ -550,12 +466,7 @@ fn fault_classes_are_named_and_tear_only_their_own_kind_of_operation() {
     assert_eq!(names.len(), FaultClass::ALL.len());
     for &class in FaultClass::ALL {
         assert_eq!(class.to_string().parse(), Ok(class));
-        assert!(
-            class
-                .name()
-                .bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
-        );
+        assert!(class.name().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
         let tears: Vec<Tear> = (0..100).map(|_| class.tear(&mut rng)).collect();
         let clean_program = |tear: &Tear| matches!(tear.program, ProgramTear::None | ProgramTear::Complete);
         let clean_erase = |tear: &Tear| matches!(tear.erase, EraseTear::None | EraseTear::Complete);

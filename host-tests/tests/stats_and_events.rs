@@ -14,13 +14,7 @@ fn one_lane() -> Config<1> {
 }
 
 fn entry(key: Key, reason: Reason) -> Entry {
-    Entry {
-        incarnation: key.incarnation,
-        lane: key.lane,
-        reason,
-        first: key.counter,
-        len: 1,
-    }
+    Entry { incarnation: key.incarnation, lane: key.lane, reason, first: key.counter, len: 1 }
 }
 
 /// Rejects a record as often as the lane allows.
@@ -36,11 +30,7 @@ fn assert_true(meter: &Meter<'_>) {
     if depth.is_exact {
         assert_eq!(depth.records, pending);
     } else {
-        assert!(
-            depth.records >= pending,
-            "at most {}, but {pending} are",
-            depth.records
-        );
+        assert!(depth.records >= pending, "at most {}, but {pending} are", depth.records);
     }
 }
 
@@ -55,11 +45,7 @@ fn assert_exact(meter: &mut Meter<'_>) {
 #[test]
 fn a_blank_device_knows_that_nothing_is_pending() {
     let chip = chip();
-    let nothing = Depth {
-        records: 0,
-        bytes: 0,
-        is_exact: true,
-    };
+    let nothing = Depth { records: 0, bytes: 0, is_exact: true };
     assert_eq!(boot(&chip, &one_lane()).depth(0), nothing);
 }
 
@@ -262,6 +248,7 @@ fn what_was_cleared_is_counted_record_by_record() {
 fn a_record_s_way_is_announced() {
     let chip = chip();
     let mut meter = boot(&chip, &one_lane());
+    meter.events();
     let first = meter.post(0);
     assert_eq!(meter.events(), [Event::Queued(first)]);
     let second = meter.post(1);
@@ -269,16 +256,10 @@ fn a_record_s_way_is_announced() {
     meter.settle(0, &[first]);
     assert_eq!(meter.events(), [Event::Delivered(first)]);
     meter.reject(0, &[second]);
-    let retrying = Event::Retrying {
-        key: second,
-        attempts: 1,
-    };
+    let retrying = Event::Retrying { key: second, attempts: 1 };
     assert_eq!(meter.events(), [retrying]);
     meter.reject(0, &[second]);
-    let parked = Event::Parked {
-        key: second,
-        cause: Cause::Rejected,
-    };
+    let parked = Event::Parked { key: second, cause: Cause::Rejected };
     assert_eq!(meter.events(), [parked]);
     meter.discard(second);
     assert_eq!(meter.events(), [Event::Dropped(entry(second, Reason::Rejected))]);
@@ -304,10 +285,7 @@ fn what_is_superseded_is_announced() {
     let old = meter.try_post_once(1, 0).unwrap();
     meter.events();
     let new = meter.try_post_once(1, 1).unwrap();
-    assert_eq!(
-        meter.events(),
-        [Event::Queued(new), Event::Dropped(entry(old, Reason::Superseded))]
-    );
+    assert_eq!(meter.events(), [Event::Queued(new), Event::Dropped(entry(old, Reason::Superseded))]);
 }
 
 #[test]
@@ -317,10 +295,7 @@ fn what_is_cleared_is_announced() {
     let first = meter.post_all(0..3)[0];
     meter.events();
     block_on(meter.outbox.clear()).unwrap();
-    let cleared = Entry {
-        len: 3,
-        ..entry(first, Reason::Cleared)
-    };
+    let cleared = Entry { len: 3, ..entry(first, Reason::Cleared) };
     assert_eq!(meter.events(), [Event::Dropped(cleared)]);
 }
 
@@ -351,12 +326,7 @@ fn an_enqueue_that_failed_is_announced_as_aborted_or_as_queued() {
         match events[..] {
             // It failed before it had a counter.
             [] => assert_eq!(queued, []),
-            [
-                Event::Dropped(Entry {
-                    reason: Reason::Aborted,
-                    ..
-                }),
-            ] => assert_eq!(queued, []),
+            [Event::Dropped(Entry { reason: Reason::Aborted, .. })] => assert_eq!(queued, []),
             _ => assert_eq!(events, queued, "driver error at operation {operation}"),
         }
         failed
@@ -371,19 +341,12 @@ fn corruption_is_announced_and_counted_once() {
     corrupt(&chip, 2);
     meter.events();
     assert_eq!(meter.pending(0).len(), 4);
-    let corruption = Event::Corruption {
-        lane: Some(0),
-        count: 1,
-    };
+    let corruption = Event::Corruption { lane: Some(0), count: 1 };
     assert_eq!(meter.events(), [corruption]);
     for _ in 0..5 {
         meter.pending(0);
     }
-    assert_eq!(
-        meter.events(),
-        [],
-        "the same corruption is announced again and again"
-    );
+    assert_eq!(meter.events(), [], "the same corruption is announced again and again");
     assert_eq!(meter.stats().corrupt, 1);
 }
 

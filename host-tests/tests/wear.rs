@@ -87,10 +87,7 @@ fn the_halves_of_the_metadata_wear_evenly_and_little() {
     let erases = chip.erases_per_page();
     assert_even(&erases[..2], 1);
     let (metadata, lane) = (erases[..2].iter().sum::<u32>(), erases[LANE].iter().sum::<u32>());
-    assert!(
-        metadata * 4 <= lane,
-        "{metadata} erases of the metadata for {lane} of the lane"
-    );
+    assert!(metadata * 4 <= lane, "{metadata} erases of the metadata for {lane} of the lane");
 }
 
 #[test]

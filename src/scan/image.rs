@@ -32,10 +32,7 @@ impl ReadNorFlash for Image<'_> {
     const READ_SIZE: usize = 1;
 
     async fn read(&mut self, offset: u32, bytes: &mut [u8]) -> Result<(), OutOfBounds> {
-        let from = self
-            .0
-            .get(offset as usize..)
-            .and_then(|rest| rest.get(..bytes.len()));
+        let from = self.0.get(offset as usize..).and_then(|rest| rest.get(..bytes.len()));
         bytes.copy_from_slice(from.ok_or(OutOfBounds)?);
         Ok(())
     }

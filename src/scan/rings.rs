@@ -59,12 +59,7 @@ pub async fn items<F: ReadNorFlash>(
     check_bounds(flash, origin, geometry, layout.pages(), buffer)?;
     let lanes = (0..).map(Ring::Lane).zip(layout.lanes.iter().copied());
     for (ring, span) in lanes.chain([(Ring::DeadLetters, layout.dead_letters)]) {
-        let mut pages = Pages {
-            flash,
-            geometry,
-            origin,
-            span,
-        };
+        let mut pages = Pages { flash, geometry, origin, span };
         let mut page = oldest(&mut pages).await?;
         for _ in 0..span.pages {
             if state_of(&mut pages, page).await? != PageState::Open {
@@ -111,15 +106,13 @@ async fn state_of<F: ReadNorFlash>(pages: &mut Pages<'_, F>, page: u16) -> Resul
     pages.read(page, pages.geometry.end_mark(), end).await?;
     let (magic, start) = front.split_at_checked(word).unwrap_or_default();
     let is_set = |mark: &[u8]| mark.iter().any(|&byte| byte != 0xff);
-    Ok(
-        if !pages.geometry.magic_word().starts_with(magic) || !is_set(start) {
-            PageState::Open
-        } else if is_set(end) {
-            PageState::Closed
-        } else {
-            PageState::InUse
-        },
-    )
+    Ok(if !pages.geometry.magic_word().starts_with(magic) || !is_set(start) {
+        PageState::Open
+    } else if is_set(end) {
+        PageState::Closed
+    } else {
+        PageState::InUse
+    })
 }
 
 async fn items_of_page<F: ReadNorFlash>(
@@ -132,11 +125,7 @@ async fn items_of_page<F: ReadNorFlash>(
     let mut offset = pages.geometry.first_item();
     while let Ok(placed) = pages.item_from(page, offset).await? {
         offset = pages.after(&placed);
-        let data = pages
-            .data(page, &placed, buffer)
-            .await?
-            .map(|data| &*data)
-            .unwrap_or_default();
+        let data = pages.data(page, &placed, buffer).await?.map(|data| &*data).unwrap_or_default();
         let belongs = |record: &Stored<'_>| match ring {
             Ring::Lane(lane) => record.key.lane == lane,
             Ring::DeadLetters => true,
@@ -148,13 +137,7 @@ async fn items_of_page<F: ReadNorFlash>(
             (Judgement::PopCut, record) => (State::Removed, record),
             (Judgement::Whole | Judgement::Corrupt, _) => (State::Corrupt, None),
         };
-        show(Item {
-            ring,
-            page,
-            offset: placed.offset,
-            state,
-            record,
-        });
+        show(Item { ring, page, offset: placed.offset, state, record });
     }
     Ok(())
 }

@@ -20,25 +20,26 @@ where
     /// Gives up everything, accounts for it, and begins a new incarnation.
     pub(crate) async fn clear(&mut self) -> Result<u32, Error<F::Error>> {
         self.ready().await?;
+        let mut entries: Vec<(Entry, u32), 16> = Vec::new();
         for ring in (0..LANES as u8).chain([DEAD_LETTERS]) {
-            let mut entries: Vec<Entry, 8> = Vec::new();
             self.pass(ring, &mut |stored, _| {
                 let entry = Entry::of(stored.key, Reason::Cleared);
                 // Nothing stays pending, so an entry may cover what lies between two records.
-                match entries
-                    .iter_mut()
-                    .find(|known| known.is_of(entry.incarnation, entry.lane))
-                {
-                    Some(known) => *known = known.join(&entry),
-                    None => drop(entries.push(entry)),
+                match entries.iter_mut().find(|(known, _)| known.is_of(entry.incarnation, entry.lane)) {
+                    Some((known, records)) => {
+                        *known = known.join(&entry);
+                        *records += 1;
+                    }
+                    None => drop(entries.push((entry, 1))),
                 }
                 Visit::Keep
             })
             .await?;
-            for entry in &entries {
-                self.ledger.account.explain(*entry);
-                self.note_given_up(entry, u32::try_from(entry.len).unwrap_or(u32::MAX));
-            }
+        }
+        // From here to the commit nothing is waited for: either all of it is given up, or nothing.
+        for (entry, records) in &entries {
+            self.ledger.account.explain(*entry);
+            self.note_given_up(entry, *records);
         }
         self.carry_out(Intent::Clear).await?;
         Ok(self.ledger.incarnation)
@@ -53,11 +54,7 @@ where
         }
         self.leave_incarnation();
         for lane in &mut self.lanes {
-            lane.stats.depth = crate::Depth {
-                records: 0,
-                bytes: 0,
-                is_exact: true,
-            };
+            lane.stats.depth = crate::Depth { records: 0, bytes: 0, is_exact: true };
             lane.oldest = None;
         }
         for ledger in &mut self.ledger.lanes {

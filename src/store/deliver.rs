@@ -6,8 +6,8 @@ use heapless::Vec;
 
 use super::Store;
 use crate::{
-    Cause, Clock, Entry, Error, Event, Key, Reason, Rejection, Stored, Tag, Window,
-    ledger::{Attempts, FORMER, Former},
+    Cause, Clock, Entry, Error, Event, Key, Reason, Rejection, Stored, Tag, Timestamp, Window,
+    ledger::{ATTEMPTS, Attempts, FORMER, Former, TAGS},
     ring::Visit,
 };
 
@@ -37,6 +37,7 @@ where
     ) -> Result<Window, Error<F::Error>> {
         self.ready().await?;
         self.expire(lane).await?;
+        self.unpin(lane).await?;
         let next = self.lane(lane)?.next;
         let mut first = None;
         let mut previous = None;
@@ -66,34 +67,45 @@ where
         let this = self.lane_mut(lane)?;
         this.oldest = first.map(|(_, time)| time);
         if pass.complete {
-            this.stats.depth = crate::Depth {
-                records: u32::from(taken),
-                bytes,
-                is_exact: true,
-            };
+            this.stats.depth = crate::Depth { records: u32::from(taken), bytes, is_exact: true };
         }
         self.explain_gaps(&gaps).await?;
         let incarnation = first.map_or(self.ledger.incarnation, |(key, _)| key.incarnation);
         let issued = if incarnation == self.ledger.incarnation {
             next
         } else {
-            let former = self
-                .ledger
-                .former
-                .iter()
-                .find(|former| former.incarnation == incarnation);
+            let former = self.ledger.former.iter().find(|former| former.incarnation == incarnation);
             let issued = former.and_then(|former| former.issued.get(usize::from(lane)).copied());
             issued.unwrap_or(last.map_or(0, |key: Key| key.counter + 1))
         };
         let floor = first.map_or(next, |(key, _)| key.counter);
-        Ok(Window {
-            incarnation,
-            lane,
-            floor,
-            issued,
-            taken,
-            has_more: !pass.complete,
+        Ok(Window { incarnation, lane, floor, issued, taken, has_more: !pass.complete })
+    }
+
+    /// A record that others have overtaken goes to the dead letters when nothing else is left in the window.
+    async fn unpin(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
+        let Some(overtaken) = self.lane(lane)?.overtaken else { return Ok(()) };
+        let mut head = None;
+        let mut is_pinned = false;
+        self.pass(lane, &mut |stored, here| match head {
+            None => {
+                head = Some((stored.key, here.page));
+                Visit::Keep
+            }
+            Some((head, _)) => {
+                let head: Key = head;
+                let of_one = stored.key.incarnation == head.incarnation;
+                is_pinned = of_one && stored.key.counter.saturating_sub(head.counter) >= WINDOW;
+                Visit::Stop
+            }
         })
+        .await?;
+        match head {
+            Some((key, page)) if is_pinned && key == overtaken => {
+                self.park(lane, page, key, Cause::Blocking).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Shows every pending record of a ring, oldest first.
@@ -121,25 +133,41 @@ where
             self.commit().await?;
         }
         let events = self.events.immediate_publisher();
+        let mut found = 0;
         let (mut removed, mut bytes) = (0, 0);
-        let mut tags: Vec<(Key, Tag), 16> = Vec::new();
+        let mut delivered = [0; LANES];
+        // There are no more live tags than this.
+        let mut tags: Vec<(Key, Tag), TAGS> = Vec::new();
+        let mut count = |key: Key, tag: Option<Tag>, span: u32| {
+            removed += 1;
+            bytes += span;
+            if let Some(delivered) = delivered.get_mut(usize::from(key.lane)) {
+                *delivered += 1;
+            }
+            let _ = tag.map(|tag| tags.push((key, tag)));
+        };
+        let mut last = None;
+        let mut oldest: Option<(Key, Timestamp)> = None;
         let result = self
             .pass(ring, &mut |stored, _| {
+                // The one before has been removed by now.
+                if let Some((key, tag, span)) = last.take() {
+                    count(key, tag, span);
+                }
                 if !keys.contains(&stored.key) {
+                    oldest.get_or_insert((stored.key, stored.time));
                     return Visit::Keep;
                 }
-                removed += 1;
-                bytes += Self::GEOMETRY.item_span(stored_len(stored, Self::GEOMETRY.word()));
-                // There are no more live tags than this.
-                let _ = stored.tag.map(|tag| tags.push((stored.key, tag)));
+                found += 1;
+                let span = Self::GEOMETRY.item_span(stored_len(stored, Self::GEOMETRY.word()));
+                last = Some((stored.key, stored.tag, span));
                 events.publish_immediate(Event::Delivered(stored.key));
-                if removed as usize == keys.len() {
-                    Visit::RemoveAndStop
-                } else {
-                    Visit::Remove
-                }
+                if found == keys.len() { Visit::RemoveAndStop } else { Visit::Remove }
             })
             .await;
+        if let (Some((key, tag, span)), true) = (last, result.is_ok()) {
+            count(key, tag, span);
+        }
         for (key, tag) in tags {
             self.forget_tag(key, tag);
         }
@@ -147,13 +175,17 @@ where
             ledger.attempts.retain(|attempts| !keys.contains(&attempts.key));
         }
         self.note_removed(ring, removed, bytes);
+        for (lane, delivered) in self.lanes.iter_mut().zip(delivered) {
+            lane.stats.delivered += delivered;
+        }
         if let Ok(lane) = self.lane_mut(ring) {
-            let depth = lane.stats.depth;
-            lane.stats.delivered += removed;
-            lane.parked_in_a_row = 0;
-            if depth.is_exact && depth.records == 0 {
-                lane.oldest = None;
+            lane.oldest = oldest.map(|(_, time)| time);
+            if removed > 0 {
+                lane.parked_in_a_row = 0;
+                lane.overtaken = oldest.map(|(key, _)| key);
             }
+            // Of the record that could not be removed nobody knows whether it is there.
+            lane.stats.depth.is_exact &= result.is_ok();
         }
         result?;
         Ok(removed)
@@ -163,14 +195,32 @@ where
     pub(crate) async fn reject(&mut self, lane: u8, keys: &[Key]) -> Result<Rejection, Error<F::Error>> {
         self.ready().await?;
         let mut found: Vec<(Key, u16), REJECTIONS> = Vec::new();
-        self.pass(lane, &mut |stored, here| {
-            let rejected = keys.contains(&stored.key);
-            if rejected && found.push((stored.key, here.page)).is_err() || found.len() == keys.len() {
-                return Visit::Stop;
-            }
-            Visit::Keep
-        })
-        .await?;
+        let counted = self.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.attempts.clone());
+        let counted = counted.unwrap_or_default();
+        let mut alive: Vec<Key, ATTEMPTS> = Vec::new();
+        let mut last = None;
+        let pass = self
+            .pass(lane, &mut |stored, here| {
+                last = Some(stored.key);
+                if counted.iter().any(|attempts| attempts.key == stored.key) {
+                    let _ = alive.push(stored.key);
+                }
+                let rejected = keys.contains(&stored.key);
+                if rejected && found.push((stored.key, here.page)).is_err() || found.len() == keys.len() {
+                    return Visit::Stop;
+                }
+                Visit::Keep
+            })
+            .await?;
+        // Records that are gone, delivered or evicted perhaps before the last boot, make room for others.
+        let is_gone = |key: &Key| {
+            let passed = last
+                .is_some_and(|last: Key| last.incarnation == key.incarnation && last.counter >= key.counter);
+            (passed || pass.complete) && !alive.contains(key)
+        };
+        if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) {
+            ledger.attempts.retain(|attempts| !is_gone(&attempts.key));
+        }
         let mut rejection = Rejection::default();
         for (key, page) in found {
             let Some(attempts) = self.count_attempt(key) else {
@@ -234,10 +284,7 @@ where
             let Some((key, time, page)) = oldest else {
                 return Ok(());
             };
-            if self
-                .age_ms(&time)
-                .is_none_or(|age| u128::from(age) <= max_age.as_millis())
-            {
+            if self.age_ms(&time).is_none_or(|age| u128::from(age) <= max_age.as_millis()) {
                 return Ok(());
             }
             self.park(lane, page, key, Cause::Expired).await?;
@@ -260,34 +307,18 @@ where
             _ => asked.end(),
         };
         self.pass(asked.lane, &mut |stored, _| {
-            let Key {
-                incarnation, counter, ..
-            } = stored.key;
+            let Key { incarnation, counter, .. } = stored.key;
             if incarnation != asked.incarnation || counter < from {
                 return Visit::Keep;
             }
             let until = counter.min(end);
-            let gap = Entry {
-                first: from,
-                len: until.saturating_sub(from),
-                reason: Reason::Lost,
-                ..asked
-            };
+            let gap = Entry { first: from, len: until.saturating_sub(from), reason: Reason::Lost, ..asked };
             from = counter + 1;
-            if (gap.len > 0 && gaps.push(gap).is_err()) || counter >= end {
-                Visit::Stop
-            } else {
-                Visit::Keep
-            }
+            if (gap.len > 0 && gaps.push(gap).is_err()) || counter >= end { Visit::Stop } else { Visit::Keep }
         })
         .await?;
         if from < end && !gaps.is_full() {
-            let _ = gaps.push(Entry {
-                first: from,
-                len: end - from,
-                reason: Reason::Lost,
-                ..asked
-            });
+            let _ = gaps.push(Entry { first: from, len: end - from, reason: Reason::Lost, ..asked });
         }
         self.explain_gaps(&gaps).await
     }
@@ -316,10 +347,7 @@ where
 
     /// The counters start anew under another incarnation; the books of this one stay open.
     pub(super) fn leave_incarnation(&mut self) {
-        let mut former = Former {
-            incarnation: self.ledger.incarnation,
-            issued: Vec::new(),
-        };
+        let mut former = Former { incarnation: self.ledger.incarnation, issued: Vec::new() };
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             let _ = former.issued.push(lane.next);
             (lane.next, lane.ceiling) = (0, 0);
@@ -335,27 +363,18 @@ where
 
     /// Earlier incarnations whose books are open.
     pub(crate) fn formers(&self) -> impl Iterator<Item = (u32, &[u64])> {
-        self.ledger
-            .former
-            .iter()
-            .map(|former| (former.incarnation, former.issued.as_slice()))
+        self.ledger.former.iter().map(|former| (former.incarnation, former.issued.as_slice()))
     }
 
     /// The receiver has closed the books of an earlier incarnation.
     pub(crate) fn close_former(&mut self, incarnation: u32) {
-        self.ledger
-            .former
-            .retain(|former| former.incarnation != incarnation);
+        self.ledger.former.retain(|former| former.incarnation != incarnation);
     }
 }
 
 fn between(previous: Key, next: Key, reason: Reason) -> Entry {
     let first = previous.counter + 1;
-    Entry {
-        first,
-        len: next.counter.saturating_sub(first),
-        ..Entry::of(next, reason)
-    }
+    Entry { first, len: next.counter.saturating_sub(first), ..Entry::of(next, reason) }
 }
 
 /// Bytes that a record takes as an item's data.

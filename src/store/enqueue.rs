@@ -46,16 +46,12 @@ where
         };
         self.ledger.intent = None;
         self.note_queued(key, len);
-        if let Some(tag) = tag {
-            self.supersede(
-                lane,
-                Tagged {
-                    tag,
-                    counter: key.counter,
-                    page,
-                },
-            )
-            .await?;
+        if tag.is_some() {
+            // Should this fail or be dropped, the next operation takes it up.
+            let youngest = Youngest { key, page, len, tag, is_pending: true };
+            self.appended = Some(youngest);
+            self.adopt(&youngest).await?;
+            self.appended = None;
         }
         Ok(key)
     }
@@ -84,25 +80,11 @@ where
         encode: &mut Encode<'_>,
         room: Room,
     ) -> Result<(Key, u16, usize), EnqueueError<F::Error>> {
-        let body = self
-            .buffer
-            .get_mut(Stored::HEAD_MAX..)
-            .ok_or(EnqueueError::TooLarge)?;
+        let body = self.buffer.get_mut(Stored::HEAD_MAX..).ok_or(EnqueueError::TooLarge)?;
         let body_len = encode(body).ok_or(EnqueueError::TooLarge)?;
         let counter = self.lane(lane)?.next;
-        let key = Key {
-            incarnation: self.ledger.incarnation,
-            lane,
-            counter,
-        };
-        let stored = Stored {
-            key,
-            kind,
-            time: self.timestamp(),
-            tag,
-            cause: None,
-            body: &[],
-        };
+        let key = Key { incarnation: self.ledger.incarnation, lane, counter };
+        let stored = Stored { key, kind, time: self.timestamp(), tag, cause: None, body: &[] };
         let len =
             assemble(self.buffer, &stored, body_len, Self::GEOMETRY.word()).ok_or(EnqueueError::TooLarge)?;
         if len > usize::from(self.layout.record_max) {
@@ -110,9 +92,7 @@ where
         }
         self.lane_mut(lane)?.minting = Some(counter);
         let (ring, cache, flash, buffer) = self.parts(lane)?;
-        let pushed = ring
-            .push(flash, cache, buffer.get(..len).unwrap_or_default(), room)
-            .await;
+        let pushed = ring.push(flash, cache, buffer.get(..len).unwrap_or_default(), room).await;
         let this = self.lane_mut(lane)?;
         match pushed {
             Ok(page) => {
@@ -147,7 +127,7 @@ where
             return Ok(Room::Free);
         }
         let next = self.lane(lane)?.ring.next(oldest);
-        if !self.has_pending(lane, next).await? {
+        if self.is_settled(lane, next).await? {
             self.park_page(lane, oldest).await?;
             return Ok(Room::OldestPage);
         }
@@ -156,23 +136,23 @@ where
             return Err(EnqueueError::Full);
         }
         if let Some(last) = self.explain_page(lane, oldest, |_| Reason::Evicted).await? {
-            self.ledger.intent = Some(Intent::Evict {
-                ring: lane,
-                page: oldest,
-                last,
-            });
+            self.ledger.intent = Some(Intent::Evict { ring: lane, page: oldest, last });
             self.commit().await?;
         }
         // The append itself erases the page. If it comes to nothing, the intent does.
         Ok(Room::OldestPage)
     }
 
-    async fn has_pending(&mut self, lane: u8, page: u16) -> Result<bool, Error<F::Error>> {
+    /// Whether a page has held records, and all of them are gone.
+    async fn is_settled(&mut self, lane: u8, page: u16) -> Result<bool, Error<F::Error>> {
+        let mut has_held = false;
+        let mut note = |_: &[u8], pending: bool| {
+            has_held = true;
+            !pending
+        };
         let (ring, _, flash, buffer) = self.parts(lane)?;
-        Ok(ring
-            .walk(flash, page, buffer, &mut |_, pending| !pending)
-            .await?
-            .is_some())
+        let pending = ring.walk(flash, page, buffer, &mut note).await?;
+        Ok(has_held && pending.is_none())
     }
 
     /// A few records that nobody takes pin the ring, while all behind them is gone: they go to the dead letters.
@@ -194,42 +174,26 @@ where
 
     /// Makes sure that there is a place for this tag in the lane's index.
     async fn reserve_tag(&mut self, lane: u8, tag: Tag) -> Result<(), EnqueueError<F::Error>> {
-        let tags = |store: &Self| {
-            store
-                .ledger
-                .lanes
-                .get(usize::from(lane))
-                .map(|ledger| ledger.tags.clone())
-        };
+        let tags = |store: &Self| store.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.tags.clone());
         let known = tags(self).ok_or(EnqueueError::Storage(Error::NoSuchLane))?;
         if !known.is_full() || known.iter().any(|tagged| tagged.tag == tag) {
             return Ok(());
         }
         // Some may have been delivered before the last boot.
         for tagged in &known {
-            let key = Key {
-                incarnation: self.ledger.incarnation,
-                lane,
-                counter: tagged.counter,
-            };
+            let key = Key { incarnation: self.ledger.incarnation, lane, counter: tagged.counter };
             let (ring, _, flash, buffer) = self.parts(lane)?;
             if ring.find(flash, tagged.page, key, buffer).await?.is_none() {
                 self.forget_tag(key, tagged.tag);
             }
         }
-        if tags(self).is_some_and(|tags| tags.is_full()) {
-            Err(EnqueueError::TooManyTags)
-        } else {
-            Ok(())
-        }
+        if tags(self).is_some_and(|tags| tags.is_full()) { Err(EnqueueError::TooManyTags) } else { Ok(()) }
     }
 
     /// The record is gone: its tag is free, unless a younger record has it.
     pub(super) fn forget_tag(&mut self, key: Key, tag: Tag) {
         if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(key.lane)) {
-            ledger
-                .tags
-                .retain(|tagged| tagged.tag != tag || tagged.counter != key.counter);
+            ledger.tags.retain(|tagged| tagged.tag != tag || tagged.counter != key.counter);
         }
     }
 
@@ -237,11 +201,7 @@ where
     pub(super) async fn adopt(&mut self, youngest: &Youngest) -> Result<(), Error<F::Error>> {
         match youngest.tag {
             Some(tag) if youngest.key.incarnation == self.ledger.incarnation => {
-                let tagged = Tagged {
-                    tag,
-                    counter: youngest.key.counter,
-                    page: youngest.page,
-                };
+                let tagged = Tagged { tag, counter: youngest.key.counter, page: youngest.page };
                 self.supersede(youngest.key.lane, tagged).await
             }
             _ => Ok(()),
@@ -250,39 +210,29 @@ where
 
     /// Makes a record that is in the ring the newest of its tag, and removes the one that was.
     async fn supersede(&mut self, lane: u8, new: Tagged) -> Result<(), Error<F::Error>> {
-        let incarnation = self.ledger.incarnation;
-        let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) else {
-            return Ok(());
-        };
+        let at = usize::from(lane);
+        let Some(ledger) = self.ledger.lanes.get(at) else { return Ok(()) };
         let old = ledger.tags.iter().find(|tagged| tagged.tag == new.tag).copied();
         if old.is_some_and(|old| old.counter >= new.counter) {
             return Ok(());
         }
+        let mut removal = None;
+        if let Some(old) = old {
+            let key = Key { incarnation: self.ledger.incarnation, lane, counter: old.counter };
+            let (ring, _, flash, buffer) = self.parts(lane)?;
+            let pending = ring.find(flash, old.page, key, buffer).await?;
+            removal = pending.map(|_| (key, old.page));
+        }
+        // From here to the commit nothing is waited for: what the ledger says is all of it or nothing.
+        let Some(ledger) = self.ledger.lanes.get_mut(at) else { return Ok(()) };
         ledger.tags.retain(|tagged| tagged.tag != new.tag);
-        if ledger.tags.push(new).is_err() {
-            return Ok(());
-        }
+        // There is a place for it: it was reserved, or its predecessor's.
+        let _ = ledger.tags.push(new);
         self.must_commit = true;
-        let Some(old) = old else {
-            return self.commit().await;
-        };
-        let key = Key {
-            incarnation,
-            lane,
-            counter: old.counter,
-        };
-        let (ring, _, flash, buffer) = self.parts(lane)?;
-        if ring.find(flash, old.page, key, buffer).await?.is_none() {
-            return self.commit().await;
-        }
+        let Some((key, page)) = removal else { return self.commit().await };
         let entry = Entry::of(key, Reason::Superseded);
         self.ledger.account.explain(entry);
         self.note_given_up(&entry, 1);
-        self.carry_out(Intent::Remove {
-            ring: lane,
-            page: old.page,
-            key,
-        })
-        .await
+        self.carry_out(Intent::Remove { ring: lane, page, key }).await
     }
 }

@@ -57,6 +57,9 @@ where
             must_commit: false,
             lanes,
             appended: None,
+            is_growing: false,
+            is_heard: false,
+            unheard: Vec::new(),
             dead_youngest: None,
             corrupt: 0,
         })
@@ -95,15 +98,12 @@ where
             *youngest = self.mount(lane).await?;
             self.take_up(lane, *youngest)?;
         }
+        self.is_growing = false;
         self.ledger.boot = self.ledger.boot.saturating_add(1);
         self.commit().await?;
         self.finish().await?;
         // A cut may have come between the append of a tagged record and the removal of the one it supersedes.
-        for youngest in youngest
-            .into_iter()
-            .flatten()
-            .filter(|youngest| youngest.is_pending)
-        {
+        for youngest in youngest.into_iter().flatten().filter(|youngest| youngest.is_pending) {
             self.adopt(&youngest).await?;
         }
         Ok(())
@@ -119,7 +119,9 @@ where
         for ring in (0..LANES as u8).chain([DEAD_LETTERS]) {
             let (this, _, flash, _) = self.parts(ring)?;
             let added = had(ring)..this.pages_count();
+            let is_grown = added.start > 0 && !added.is_empty();
             this.erase(flash, added).await.map_err(Error::from)?;
+            self.is_growing |= is_grown;
         }
         Ok(())
     }
@@ -137,30 +139,21 @@ where
         // The ring comes after the ceiling; should it ever not, no counter may repeat.
         ledger.ceiling = ledger.ceiling.max(known);
         let (ceiling, count) = (ledger.ceiling, ledger.count.take());
-        let uncertain = Entry {
-            incarnation,
-            lane,
-            reason: Reason::Uncertain,
-            first: known,
-            len: ceiling - known,
-        };
+        let uncertain =
+            Entry { incarnation, lane, reason: Reason::Uncertain, first: known, len: ceiling - known };
         self.ledger.account.fill(uncertain);
         let depth = match count {
-            Some(count) if uncertain.len == 0 => Depth {
-                records: count.records,
-                bytes: count.bytes,
-                is_exact: true,
-            },
+            _ if self.lane(lane)?.ring.was_blank => Depth { records: 0, bytes: 0, is_exact: true },
+            Some(count) if uncertain.len == 0 => {
+                Depth { records: count.records, bytes: count.bytes, is_exact: true }
+            }
             _ => self.depth_at_most(lane)?,
         };
         let this = self.lane_mut(lane)?;
         this.next = ceiling;
         this.ceiling = ceiling;
         this.stats.depth = depth;
-        this.stats.given_up.add(
-            Reason::Uncertain,
-            u32::try_from(uncertain.len).unwrap_or(u32::MAX),
-        );
+        this.stats.given_up.add(Reason::Uncertain, u32::try_from(uncertain.len).unwrap_or(u32::MAX));
         Ok(())
     }
 

@@ -30,13 +30,7 @@ where
         if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) {
             ledger.attempts.retain(|attempts| attempts.key != key);
         }
-        self.carry_out(Intent::Park {
-            lane,
-            page,
-            key,
-            cause,
-        })
-        .await?;
+        self.carry_out(Intent::Park { lane, page, key, cause }).await?;
         self.note_given_up(&entry, 1);
         self.publish(Event::Parked { key, cause });
         Ok(())
@@ -79,9 +73,7 @@ where
         let Some(item) = ring.find(flash, page, key, buffer).await? else {
             return Ok(());
         };
-        let len = self
-            .rewrite(item.header.len.into(), cause)
-            .ok_or(RingError::Disordered)?;
+        let len = self.rewrite(item.header.len.into(), cause).ok_or(RingError::Disordered)?;
         let record = self.buffer.get(..len).unwrap_or_default();
         self.dead.push(&mut self.flash, None, record, room).await?;
         Ok(())
@@ -92,14 +84,9 @@ where
         let stored = Stored::decode(self.buffer.get(..len)?)?;
         let body_len = stored.body.len();
         let body_at = stored.head_len(body_len);
-        let head = Stored {
-            cause: Some(cause),
-            body: &[],
-            ..stored
-        };
+        let head = Stored { cause: Some(cause), body: &[], ..stored };
         self.buffer.get(..Stored::HEAD_MAX + body_len)?;
-        self.buffer
-            .copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
+        self.buffer.copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
         assemble(self.buffer, &head, body_len, Self::GEOMETRY.word())
     }
 
@@ -159,12 +146,7 @@ where
         let entry = Entry::of(key, reason);
         self.ledger.account.explain(entry);
         self.ledger.late.retain(|late| *late != key);
-        self.carry_out(Intent::Remove {
-            ring: DEAD_LETTERS,
-            page,
-            key,
-        })
-        .await?;
+        self.carry_out(Intent::Remove { ring: DEAD_LETTERS, page, key }).await?;
         self.note_given_up(&entry, 1);
         Ok(true)
     }
@@ -202,9 +184,6 @@ where
         for key in keys {
             self.ledger.account.forget(*key);
             self.ledger.late.retain(|late| late != key);
-            if let Ok(lane) = self.lane_mut(key.lane) {
-                lane.stats.delivered += 1;
-            }
         }
         Ok(removed)
     }

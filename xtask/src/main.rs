@@ -14,11 +14,7 @@ use clap::{Parser, Subcommand};
 
 /// The project's chores.
 #[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    bin_name = "cargo xtask",
-    after_help = "Example:\n  cargo xtask test"
-)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = "Example:\n  cargo xtask test")]
 struct Arguments {
     #[command(subcommand)]
     chore: Chore,

@@ -8,10 +8,8 @@ use crate::Outcome;
 
 /// Says how many pages a lane needs, how large the region becomes, and how long the flash lasts.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Example, a reading of 32 bytes every quarter of an hour, a month offline:\n  \
-                        cargo xtask region --records-per-day 96 --record 32 --days 30"
-)]
+#[command(after_help = "Example, a reading of 32 bytes every quarter of an hour, a month offline:\n  \
+                        cargo xtask region --records-per-day 96 --record 32 --days 30")]
 pub(crate) struct Arguments {
     /// Records a day
     #[arg(long)]
@@ -39,10 +37,7 @@ const PAGES_MIN: u64 = 2;
 const DAYS_A_YEAR: f64 = 365.25;
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
-    ensure!(
-        arguments.records_per_day > 0,
-        "--records-per-day must be at least 1"
-    );
+    ensure!(arguments.records_per_day > 0, "--records-per-day must be at least 1");
     let geometry = geometry(arguments.page, arguments.word)?;
     let records_per_page = match arguments.record {
         record if record < geometry.page() => u64::from(geometry.records_per_page(record)),
@@ -74,10 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         region.div_ceil(1024),
         config.dead_letter_pages
     );
-    println!(
-        "endurance           {years:.0} years of the lane's pages at {} erases each",
-        arguments.cycles
-    );
+    println!("endurance           {years:.0} years of the lane's pages at {} erases each", arguments.cycles);
     Ok(Outcome::Good)
 }
 

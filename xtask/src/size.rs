@@ -59,11 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
             bytes: outbox.text.saturating_sub(queue.text),
             max: OURS_MAX,
         },
-        Budget {
-            name: "(c) - (a): in all",
-            bytes: outbox.text.saturating_sub(empty.text),
-            max: ALL_MAX,
-        },
+        Budget { name: "(c) - (a): in all", bytes: outbox.text.saturating_sub(empty.text), max: ALL_MAX },
         Budget {
             name: "Resources, 1 lane of 64 pages, less BUFFER",
             bytes: measures.resources.saturating_sub(measures.buffer),
@@ -77,11 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     for budget in &missed {
         println!("over budget by {} bytes: {}", budget.excess(), budget.name);
     }
-    Ok(if missed.is_empty() {
-        Outcome::Good
-    } else {
-        Outcome::Bad
-    })
+    Ok(if missed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
 struct Budget {
@@ -154,10 +146,7 @@ impl Measures {
         let section = file.section_by_index(section)?;
         let data = section.data_range(symbol.address(), symbol.size())?;
         let (words, _) = data.context("MEASURES has no bytes")?.as_chunks::<4>();
-        let words: Vec<_> = words
-            .iter()
-            .map(|word| u64::from(u32::from_le_bytes(*word)))
-            .collect();
+        let words: Vec<_> = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).collect();
         let [resources, buffer, new, enqueue, window, settle, suspend] = words[..] else {
             bail!("size/src/bin/memory.rs and this program disagree about MEASURES");
         };

@@ -84,11 +84,7 @@ impl FromStr for Life {
 impl Life {
     /// Runs it; an error says what went wrong and how to see it again.
     fn run(self) -> Result<Tally, String> {
-        let Self {
-            class,
-            geometry,
-            seed,
-        } = self;
+        let Self { class, geometry, seed } = self;
         let replay = format!("replay: cargo xtask soak --replay {class}:{geometry}:{seed}");
         // A panic is a broken promise like any other, and the seed must not go down with it.
         let run = catch_unwind(AssertUnwindSafe(|| run_life(geometry, class, seed)));
@@ -107,12 +103,7 @@ impl Life {
 
 fn geometry(name: &str) -> Result<&'static str> {
     let known = geometries().iter().copied().find(|known| *known == name);
-    known.with_context(|| {
-        format!(
-            "no geometry is called {name:?}; there are: {}",
-            geometries().join(" ")
-        )
-    })
+    known.with_context(|| format!("no geometry is called {name:?}; there are: {}", geometries().join(" ")))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
@@ -132,10 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     if arguments.raw {
         print_raw(&soak.classes, &reports, soak.seed);
     }
-    let failure = soak
-        .failure
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let failure = soak.failure.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     Ok(match failure {
         None => Outcome::Good,
         Some(failure) => {
@@ -182,9 +170,7 @@ impl Soak {
             .map(|minutes| Duration::try_from_secs_f64(minutes * 60.0))
             .transpose()
             .context("--minutes is not a length of time")?;
-        let classes = arguments
-            .class
-            .map_or(FaultClass::ALL.to_vec(), |class| vec![class]);
+        let classes = arguments.class.map_or(FaultClass::ALL.to_vec(), |class| vec![class]);
         let geometries = match &arguments.geometry {
             Some(name) => vec![geometry(name)?],
             None => geometries().to_vec(),
@@ -242,17 +228,12 @@ impl Soak {
 
     fn is_over(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
-            || self
-                .minutes
-                .is_some_and(|minutes| self.start.elapsed() >= minutes)
+            || self.minutes.is_some_and(|minutes| self.start.elapsed() >= minutes)
             || self.reports().into_iter().all(|tally| self.has_enough(tally))
     }
 
     fn reports(&self) -> Vec<Tally> {
-        self.tallies
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone()
+        self.tallies.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     fn report(&self, at: usize) -> Tally {
@@ -283,9 +264,8 @@ impl Soak {
 
     /// From 0 to 1, by whichever limit is nearer.
     fn part_done(&self) -> f64 {
-        let by_time = self.minutes.map_or(0.0, |minutes| {
-            self.start.elapsed().as_secs_f64() / minutes.as_secs_f64()
-        });
+        let by_time =
+            self.minutes.map_or(0.0, |minutes| self.start.elapsed().as_secs_f64() / minutes.as_secs_f64());
         let by_cuts = self.cuts.map_or(0.0, |cuts| {
             let done: u64 = self.reports().iter().map(|tally| tally.cuts.min(cuts)).sum();
             done as f64 / (cuts * self.classes.len() as u64) as f64

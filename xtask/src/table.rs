@@ -9,9 +9,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new<const N: usize>(heading: [&str; N]) -> Self {
-        Self {
-            rows: vec![heading.map(str::to_owned).to_vec()],
-        }
+        Self { rows: vec![heading.map(str::to_owned).to_vec()] }
     }
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {

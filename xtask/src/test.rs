@@ -13,10 +13,8 @@ use crate::{Outcome, cargo, root};
 
 /// Checks everything: format, lints, tests, documentation, builds for the devices.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --only clippy-defmt\n  \
-                        cargo xtask test --only build\n  cargo xtask test --only build-thumbv6m"
-)]
+#[command(after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --only clippy-defmt\n  \
+                        cargo xtask test --only build\n  cargo xtask test --only build-thumbv6m")]
 pub(crate) struct Arguments {
     /// Run only this step, or only the steps whose names begin with it
     #[arg(long, value_name = "STEP")]
@@ -50,25 +48,17 @@ impl Step {
     }
 
     fn with(mut self, more: &[&str]) -> Self {
-        self.arguments
-            .extend(more.iter().map(|&argument| argument.to_owned()));
+        self.arguments.extend(more.iter().map(|&argument| argument.to_owned()));
         self
     }
 
     fn denying_warnings(self, variable: &'static str) -> Self {
-        Self {
-            flags: Some((variable, "-D warnings")),
-            ..self
-        }
+        Self { flags: Some((variable, "-D warnings")), ..self }
     }
 
     fn command_line(&self) -> String {
         let variable = self.flags.map(|(name, value)| format!("{name}=\"{value}\" "));
-        format!(
-            "{}cargo {}",
-            variable.unwrap_or_default(),
-            self.arguments.join(" ")
-        )
+        format!("{}cargo {}", variable.unwrap_or_default(), self.arguments.join(" "))
     }
 
     fn command(&self) -> Command {
@@ -90,29 +80,18 @@ impl Step {
 fn steps(targets: &[String]) -> Vec<Step> {
     let mut steps = vec![
         Step::new("fmt", "fmt --all --check"),
-        Step::new(
-            "clippy-workspace",
-            "clippy --workspace --all-targets -- -D warnings",
-        ),
-        Step::new(
-            "clippy-formats",
-            "clippy -p pillarbox --no-default-features -- -D warnings",
-        ),
+        Step::new("clippy-workspace", "clippy --workspace --all-targets -- -D warnings"),
+        Step::new("clippy-formats", "clippy -p pillarbox --no-default-features -- -D warnings"),
         Step::new("clippy-log", "clippy -p pillarbox --features log -- -D warnings"),
-        Step::new(
-            "clippy-defmt",
-            "clippy -p pillarbox --features defmt -- -D warnings",
-        ),
+        Step::new("clippy-defmt", "clippy -p pillarbox --features defmt -- -D warnings"),
         // Power-cut lives are CPU-bound.
         Step::new("test", "test --workspace --release"),
         Step::new("doc", "doc --no-deps --workspace").denying_warnings("RUSTDOCFLAGS"),
     ];
     for target in targets {
         for (name, features) in FEATURES {
-            let build = Step::new(
-                format!("build-{target}-{name}"),
-                &format!("build -p pillarbox --target {target}"),
-            );
+            let build =
+                Step::new(format!("build-{target}-{name}"), &format!("build -p pillarbox --target {target}"));
             steps.push(build.with(features).denying_warnings("RUSTFLAGS"));
         }
     }
@@ -138,28 +117,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         println!("[{:>2}/{}] {}", at + 1, steps.len(), step.command_line());
         let (passed, took) = perform(step)?;
         let result = if passed { "ok" } else { "FAILED" };
-        table.row([
-            step.name.clone(),
-            result.to_owned(),
-            format!("{:.1}", took.as_secs_f64()),
-        ]);
+        table.row([step.name.clone(), result.to_owned(), format!("{:.1}", took.as_secs_f64())]);
         if !passed {
             failed.push(step);
         }
     }
     println!("\n{table}");
     for step in &failed {
-        println!(
-            "{} failed; alone: cargo xtask test --only {}",
-            step.name, step.name
-        );
+        println!("{} failed; alone: cargo xtask test --only {}", step.name, step.name);
     }
     println!("{} passed, {} failed", steps.len() - failed.len(), failed.len());
-    Ok(if failed.is_empty() {
-        Outcome::Good
-    } else {
-        Outcome::Bad
-    })
+    Ok(if failed.is_empty() { Outcome::Good } else { Outcome::Bad })
 }
 
 /// Runs a step in silence, and shows all of its output if it fails.
@@ -200,18 +168,11 @@ impl Toolchain {
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let file: toml::Table = text.parse().context("rust-toolchain.toml")?;
         let list = |name: &str| -> Vec<String> {
-            let values = file
-                .get("toolchain")
-                .and_then(|toolchain| toolchain.get(name)?.as_array());
+            let values = file.get("toolchain").and_then(|toolchain| toolchain.get(name)?.as_array());
             let values = values.into_iter().flatten();
-            values
-                .filter_map(|value| value.as_str().map(str::to_owned))
-                .collect()
+            values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
         };
-        Ok(Self {
-            targets: list("targets"),
-            components: list("components"),
-        })
+        Ok(Self { targets: list("targets"), components: list("components") })
     }
 
     /// Installs what is missing. Asks first what is there, because adding reaches for the network even when it

@@ -24,10 +24,7 @@ pub(super) struct Cells<const ERASE: usize> {
 
 impl<const ERASE: usize> Cells<ERASE> {
     pub(super) fn new(nominal: Vec<u8>, seed: u64) -> Self {
-        assert!(
-            nominal.len().is_multiple_of(ERASE),
-            "an image is a whole number of pages"
-        );
+        assert!(nominal.len().is_multiple_of(ERASE), "an image is a whole number of pages");
         Self {
             weak: vec![0; nominal.len()],
             flip_rate: vec![0; nominal.len()],
@@ -103,11 +100,7 @@ impl<const ERASE: usize> Cells<ERASE> {
             }
             ProgramTear::RandomBits => (self.random_chunk_start(at, bytes.len()), 0),
         };
-        let density = if tear.program == ProgramTear::RandomBits {
-            self.rng.u16(..)
-        } else {
-            0
-        };
+        let density = if tear.program == ProgramTear::RandomBits { self.rng.u16(..) } else { 0 };
         // A cut at the very end of the program falls into its last chunk.
         let torn_byte = at + torn_at.min(bytes.len() - 1);
         let chunk = torn_byte - torn_byte % PROGRAM_CHUNK;
@@ -117,11 +110,7 @@ impl<const ERASE: usize> Cells<ERASE> {
         for i in torn {
             let cell = at + i;
             let in_transition = (self.nominal[cell] | self.weak[cell]) & !bytes[i];
-            let reached = if i < prefix {
-                0xFF
-            } else {
-                random_bits(&mut self.rng, density)
-            };
+            let reached = if i < prefix { 0xFF } else { random_bits(&mut self.rng, density) };
             self.nominal[cell] &= !(in_transition & reached);
             match tear.weak {
                 Some(rate) => self.weaken(cell, in_transition, rate),
@@ -188,9 +177,7 @@ impl<const ERASE: usize> Cells<ERASE> {
         if self.weak_total == 0 || cells.is_empty() {
             return false;
         }
-        self.weak_in_page[cells.start / ERASE..=(cells.end - 1) / ERASE]
-            .iter()
-            .any(|&bits| bits != 0)
+        self.weak_in_page[cells.start / ERASE..=(cells.end - 1) / ERASE].iter().any(|&bits| bits != 0)
     }
 
     fn weaken(&mut self, at: usize, bits: u8, rate: f64) {

@@ -72,44 +72,17 @@ impl FaultClass {
     pub fn tear(self, rng: &mut fastrand::Rng) -> Tear {
         let clean = if rng.bool() { Tear::BEFORE } else { Tear::AFTER };
         match self {
-            Self::ProgramPrefix => Tear {
-                program: ProgramTear::RandomPrefix,
-                ..clean
-            },
-            Self::ProgramRandomBits => Tear {
-                program: ProgramTear::RandomBits,
-                ..clean
-            },
-            Self::EraseRandomBits => Tear {
-                erase: EraseTear::RandomBits,
-                ..clean
-            },
-            Self::EraseMarkersBlank => Tear {
-                erase: EraseTear::MarkersBlank,
-                ..clean
-            },
-            Self::ErasePrefix => Tear {
-                erase: EraseTear::RandomPrefix,
-                ..clean
-            },
-            Self::EraseSuffix => Tear {
-                erase: EraseTear::RandomSuffix,
-                ..clean
-            },
-            Self::EraseAllZero => Tear {
-                erase: all_zero_erase(rng),
-                ..clean
-            },
-            Self::WeakProgram => Tear {
-                program: unsettled_program(rng),
-                weak: Some(weak_rate(rng)),
-                ..clean
-            },
-            Self::WeakErase => Tear {
-                erase: unsettled_erase(rng),
-                weak: Some(weak_rate(rng)),
-                ..clean
-            },
+            Self::ProgramPrefix => Tear { program: ProgramTear::RandomPrefix, ..clean },
+            Self::ProgramRandomBits => Tear { program: ProgramTear::RandomBits, ..clean },
+            Self::EraseRandomBits => Tear { erase: EraseTear::RandomBits, ..clean },
+            Self::EraseMarkersBlank => Tear { erase: EraseTear::MarkersBlank, ..clean },
+            Self::ErasePrefix => Tear { erase: EraseTear::RandomPrefix, ..clean },
+            Self::EraseSuffix => Tear { erase: EraseTear::RandomSuffix, ..clean },
+            Self::EraseAllZero => Tear { erase: all_zero_erase(rng), ..clean },
+            Self::WeakProgram => {
+                Tear { program: unsettled_program(rng), weak: Some(weak_rate(rng)), ..clean }
+            }
+            Self::WeakErase => Tear { erase: unsettled_erase(rng), weak: Some(weak_rate(rng)), ..clean },
             Self::Mixed => Tear {
                 program: unsettled_program(rng),
                 erase: unsettled_erase(rng),
@@ -124,11 +97,7 @@ fn weak_rate(rng: &mut fastrand::Rng) -> f64 {
 }
 
 fn all_zero_erase(rng: &mut fastrand::Rng) -> EraseTear {
-    if rng.bool() {
-        EraseTear::AllZero
-    } else {
-        EraseTear::AllZeroThenPrefix
-    }
+    if rng.bool() { EraseTear::AllZero } else { EraseTear::AllZeroThenPrefix }
 }
 
 /// Any program tear; nominally nothing and nominally everything are among them, because weak bits make them

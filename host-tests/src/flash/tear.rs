@@ -65,48 +65,28 @@ pub struct Tear {
 
 impl Tear {
     /// A clean cut before the operation.
-    pub const BEFORE: Self = Self {
-        program: ProgramTear::None,
-        erase: EraseTear::None,
-        weak: None,
-    };
+    pub const BEFORE: Self = Self { program: ProgramTear::None, erase: EraseTear::None, weak: None };
 
     /// A clean cut after the operation, before the driver returned.
-    pub const AFTER: Self = Self {
-        program: ProgramTear::Complete,
-        erase: EraseTear::Complete,
-        weak: None,
-    };
+    pub const AFTER: Self = Self { program: ProgramTear::Complete, erase: EraseTear::Complete, weak: None };
 
     /// A program cut at this very byte; an erase is not begun.
     pub const fn program_prefix(bytes: usize) -> Self {
-        Self {
-            program: ProgramTear::Prefix(bytes),
-            ..Self::BEFORE
-        }
+        Self { program: ProgramTear::Prefix(bytes), ..Self::BEFORE }
     }
 
     /// A program torn in this way; an erase is not begun.
     pub const fn program(program: ProgramTear) -> Self {
-        Self {
-            program,
-            ..Self::BEFORE
-        }
+        Self { program, ..Self::BEFORE }
     }
 
     /// An erase torn in this way; a program is not begun.
     pub const fn erase(erase: EraseTear) -> Self {
-        Self {
-            erase,
-            ..Self::BEFORE
-        }
+        Self { erase, ..Self::BEFORE }
     }
 
     /// The same tear, its bits in transition weak with this flip rate.
     pub const fn weak(self, rate: f64) -> Self {
-        Self {
-            weak: Some(rate),
-            ..self
-        }
+        Self { weak: Some(rate), ..self }
     }
 }

@@ -41,7 +41,7 @@ fn large_snapshot() -> Vec<u8> {
     let lanes = vec![(next, next, count, tags, attempts); 6];
     let intent: Option<u8> = None;
     let empty: [Vec<u8>; 3] = Default::default();
-    let (head, ledger) = ((1u8, 1u32, layout), (0x1234_5678u32, 1u32, intent, lanes));
+    let (head, ledger) = ((0x81u8, 1u32, layout), (0x1234_5678u32, 1u32, intent, lanes));
     let mut bytes = postcard::to_stdvec(&(head, ledger, empty)).unwrap();
     bytes.resize(bytes.len().next_multiple_of(8), 0xff);
     bytes
@@ -59,18 +59,11 @@ fn a_snapshot_larger_than_the_buffer_is_not_taken_for_none() {
     assert_eq!(found.lanes.len(), 6);
 
     chip.set_image(&image);
-    assert_eq!(
-        open::<6, { buffer_size(6, 40) }>(&chip),
-        None,
-        "with its own layout it opens"
-    );
+    assert_eq!(open::<6, { buffer_size(6, 40) }>(&chip), None, "with its own layout it opens");
 
     chip.set_image(&image);
     let refused = open::<1, { buffer_size(1, 40) }>(&chip);
-    assert!(
-        matches!(refused, Some(OpenError::OtherLayout(_))),
-        "opening with fewer lanes gave {refused:?}"
-    );
+    assert!(matches!(refused, Some(OpenError::OtherLayout(_))), "opening with fewer lanes gave {refused:?}");
     assert_eq!(chip.image(), image);
 }
 
@@ -83,15 +76,12 @@ fn a_newer_snapshot_of_another_format_is_not_passed_over() {
     let mut image = chip.image();
     let len = usize::from(u16::from_le_bytes([image[12], image[13]]));
     let mut snapshot = image[16..16 + len].to_vec();
-    snapshot[0] = 2;
+    snapshot[0] = 0x82;
     image[4096..4104].copy_from_slice(&[0x50, 0x62, 0x6f, 0x78, 0x2a, 0x45, 0x66, 0xf7]);
     image[4104..4112].copy_from_slice(&header(&snapshot));
     image[4112..4112 + len].copy_from_slice(&snapshot);
     chip.set_image(&image);
-    assert_eq!(
-        open::<1, { buffer_size(1, 40) }>(&chip),
-        Some(OpenError::OtherFormat(2))
-    );
+    assert_eq!(open::<1, { buffer_size(1, 40) }>(&chip), Some(OpenError::OtherFormat(2)));
     assert_eq!(chip.image(), image);
 }
 
