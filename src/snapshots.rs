@@ -69,11 +69,10 @@ impl<F: ReadNorFlash> Halves<'_, F> {
                 let bytes = buffer.get(word as usize..end).unwrap_or_default();
                 match SnapshotHead::number(bytes) {
                     Some((FORMAT, sequence)) => {
-                        if below.is_none_or(|below| sequence < below)
-                            && best.is_none_or(|best| best.sequence <= sequence)
-                        {
-                            best = Some(Candidate { sequence, ..found });
-                        }
+                        let is_below = below.is_none_or(|below| sequence < below);
+                        let is_newer = best.is_none_or(|best| best.sequence <= sequence);
+                        best =
+                            if is_below && is_newer { Some(Candidate { sequence, ..found }) } else { best };
                     }
                     Some((format, _)) => *other_format = Some(format),
                     None => {}
