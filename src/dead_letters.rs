@@ -25,7 +25,7 @@ where
         self.shared.lock().await.inspect(ledger::DEAD_LETTERS, &mut show).await
     }
 
-    /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if 8 are under way.
+    /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if 4 are under way.
     pub async fn retry(&self, key: Key) -> Result<bool, Error<F::Error>> {
         self.shared.lock().await.retry(key).await
     }

@@ -5,7 +5,7 @@ use embassy_sync::pubsub::{self, PubSubChannel};
 use crate::{Cause, Entry, Key};
 
 /// Events that a slow subscriber may lag behind before it misses some.
-pub(crate) const EVENTS: usize = 8;
+pub(crate) const EVENTS: usize = 4;
 /// Subscribers at a time.
 pub(crate) const SUBSCRIBERS: usize = 2;
 

@@ -15,7 +15,7 @@ pub(crate) const TAGS: usize = 16;
 /// Records a lane whose rejections are counted at a time.
 pub(crate) const ATTEMPTS: usize = 4;
 /// Dead letters that may be on their way again at a time.
-pub(crate) const LATE: usize = 8;
+pub(crate) const LATE: usize = 4;
 /// Earlier incarnations whose books may still be open.
 pub(crate) const FORMER: usize = 2;
 

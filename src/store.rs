@@ -17,8 +17,8 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Clock, Config, Depth, Entry, Error, Event, Geometry, Key, LaneConfig, LaneStats, Layout, Reason, Stats,
-    Stored, Tag, Timestamp,
+    Clock, Depth, Entry, Error, Event, Geometry, Key, LaneConfig, LaneStats, Layout, Reason, Stats, Stored,
+    Tag, Timestamp,
     clock::WallClock,
     event::Channel,
     ledger::{Count, DEAD_LETTERS, Intent, Ledger},
@@ -73,7 +73,6 @@ pub(crate) struct Store<'r, F, M: RawMutex, C, const LANES: usize, const PAGES: 
     pub(crate) events: &'r Channel<M>,
     clock: C,
     pub(crate) wall: WallClock,
-    config: Config<LANES>,
     layout: Layout,
     random: fastrand::Rng,
     /// Tells this boot from another with the same number.
@@ -106,7 +105,7 @@ where
     const GEOMETRY: Geometry = Geometry::of::<F>();
 
     pub(crate) fn device(&self) -> &crate::DeviceId {
-        &self.config.device
+        &self.layout.device
     }
 
     pub(crate) fn incarnation(&self) -> u32 {

@@ -52,7 +52,6 @@ where
             events,
             clock,
             wall: WallClock::unknown(),
-            config,
             layout,
             must_commit: false,
             lanes,
