@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Key, codec::Walk};
 
-/// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands.
+/// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands, but
+/// `Uncertain` and `Parked`, which may turn out otherwise, give way to every other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Reason {
@@ -48,6 +49,11 @@ impl Reason {
 
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
+
+    /// The one that stands when two have to share an entry.
+    fn over(self, other: Self) -> Self {
+        core::cmp::max_by_key(self, other, |reason| (!reason.is_provisional(), *reason))
+    }
 
     /// Whether a better explanation may take its place.
     fn is_provisional(self) -> bool {
@@ -103,7 +109,7 @@ impl Entry {
         Self {
             first,
             len: self.end().max(other.end()) - first,
-            reason: self.reason.max(other.reason),
+            reason: self.reason.over(other.reason),
             ..*self
         }
     }

@@ -254,6 +254,11 @@ async fn settle_tail<F: NorFlash>(
             Verdict::Popped(_) | Verdict::Voided => {}
         }
     }
+    // The word that the boot check spent last may have been cut when it was: it would read as the tail some day, in
+    // front of younger items.
+    if tail > offset {
+        pages.zero_word(page, tail - pages.geometry.word()).await?;
+    }
     // The library completes a header before any data, so whatever wavers behind the last item is in one word.
     if tail + pages.geometry.word() <= pages.geometry.end_mark() {
         pages.zero_word(page, tail).await?;
@@ -288,7 +293,19 @@ async fn settle_item<F: NorFlash>(
             _ => return Ok(Verdict::NoItem),
         }
     }
+    let data_offset = item.offset + word as u32;
     if steady && item.header.is_popped() {
+        for _ in 0..READS {
+            let slot = cells.get_mut(..word).unwrap_or_default();
+            if item.header.len == 0 {
+                break;
+            }
+            pages.read(page, data_offset, slot).await?;
+            if slot.first() == Some(&0) {
+                pages.zero_word(page, data_offset).await?;
+                return Ok(Verdict::Voided);
+            }
+        }
         return Ok(Verdict::Popped(item.header));
     }
     let mut whole = steady;
@@ -307,12 +324,12 @@ async fn settle_item<F: NorFlash>(
         pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
         let len = pages.geometry.round_up(item.header.len.into()) as usize;
         if len > 0 {
-            pages.program(page, item.offset + word as u32, buffer.get(..len).unwrap_or_default()).await?;
+            pages.program(page, data_offset, buffer.get(..len).unwrap_or_default()).await?;
         }
         return Ok(Verdict::Pending(item.header));
     }
     if item.header.len > 0 {
-        pages.zero_word(page, item.offset + word as u32).await?;
+        pages.zero_word(page, data_offset).await?;
     }
     let cells = item.header.popped().word();
     pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;

@@ -52,3 +52,14 @@ classes! {
     weak_bits_of_an_erase_lose_nothing = WeakErase,
     all_faults_mixed_lose_nothing = Mixed,
 }
+
+#[test]
+fn lives_that_once_broke_a_promise_keep_it() {
+    // A word that the boot check spent was cut, wavered, and was taken for the tail in front of younger records.
+    let once = [("32-32-256", FaultClass::WeakProgram, 2908516025505255848)];
+    for (geometry, class, seed) in once {
+        if let Err(failure) = run_life(geometry, class, seed) {
+            panic!("{failure}");
+        }
+    }
+}
