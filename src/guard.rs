@@ -63,6 +63,18 @@ impl<F: NorFlash> Pages<'_, F> {
         self.program(page, offset, zeros.0.get(..self.geometry.word() as usize).unwrap_or_default()).await
     }
 
+    /// Zeroes everything from one offset to another.
+    pub(crate) async fn zero(&mut self, page: u16, from: u32, to: u32) -> Result<(), F::Error> {
+        let zeros = Aligned([0; 2 * Geometry::WORD_MAX]);
+        let mut offset = from;
+        while offset < to {
+            let len = (to - offset).min(zeros.0.len() as u32);
+            self.program(page, offset, zeros.0.get(..len as usize).unwrap_or_default()).await?;
+            offset += len;
+        }
+        Ok(())
+    }
+
     pub(crate) async fn program_magic(&mut self, page: u16) -> Result<(), F::Error> {
         let magic = Aligned(self.geometry.magic_word());
         self.program(page, 0, magic.0.get(..self.geometry.word() as usize).unwrap_or_default()).await

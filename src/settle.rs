@@ -12,7 +12,7 @@ use crate::{
     Geometry,
     guard::GuardError,
     item::{Header, Judgement},
-    pages::{PageState, Pages, Placed},
+    pages::{PageState, Pages, Placed, Slot},
 };
 
 /// How often a doubtful cell is read before it is believed.
@@ -246,33 +246,35 @@ async fn settle_tail<F: NorFlash>(
         }
     };
     let mut youngest = legible.map(|item| (item, !item.header.is_popped()));
+    // Where the spent words behind the last item begin.
+    let mut spent = offset;
     if let Some(item) = last {
         match settle_item(pages, page, &item, buffer).await? {
-            Verdict::NoItem => tail = item.offset,
-            Verdict::Popped(header) if !item.void => youngest = Some((Placed { header, ..item }, false)),
+            Verdict::NoItem => (spent, tail) = (item.offset, item.offset),
+            Verdict::Void => spent = item.offset,
+            Verdict::Popped(header) => youngest = Some((Placed { header, ..item }, false)),
             Verdict::Pending(header) => youngest = Some((Placed { header, ..item }, true)),
-            Verdict::Popped(_) | Verdict::Voided => {}
         }
     }
-    // The word that the boot check spent last may have been cut when it was: it would read as the tail some day, in
-    // front of younger items.
-    if tail > offset {
-        pages.zero_word(page, tail - pages.geometry.word()).await?;
+    // The library completes a header before any data, so what wavers behind the last item is in one word; unless it
+    // is the header of an item that was being voided, with its data, zeroed, behind it.
+    let mut end = tail + pages.geometry.word();
+    while pages.slot(page, end).await? == Slot::Spent {
+        end += pages.geometry.word();
     }
-    // The library completes a header before any data, so whatever wavers behind the last item is in one word.
-    if tail + pages.geometry.word() <= pages.geometry.end_mark() {
-        pages.zero_word(page, tail).await?;
-        tail += pages.geometry.word();
-    }
+    // The zeroing of spent words may have been cut: one that wavers would be taken for the tail some day, in front of
+    // younger items. Ones cannot be made good again, so what is void is zeroed whole, its header last.
+    tail = end.min(pages.geometry.end_mark());
+    pages.zero(page, spent, tail).await?;
     Ok((youngest, tail))
 }
 
 enum Verdict {
     /// The header wavers: it was never finished, so nothing was written behind it.
     NoItem,
+    /// Its data were never finished. They are zeroed now; the header is to follow.
+    Void,
     Popped(Header),
-    /// Unfinished data: popped, and marked so that nobody reads them.
-    Voided,
     Pending(Header),
 }
 
@@ -301,9 +303,10 @@ async fn settle_item<F: NorFlash>(
                 break;
             }
             pages.read(page, data_offset, slot).await?;
+            // No record begins with a zero: it was being voided.
             if slot.first() == Some(&0) {
-                pages.zero_word(page, data_offset).await?;
-                return Ok(Verdict::Voided);
+                pages.zero(page, data_offset, pages.after(item)).await?;
+                return Ok(Verdict::Void);
             }
         }
         return Ok(Verdict::Popped(item.header));
@@ -328,12 +331,8 @@ async fn settle_item<F: NorFlash>(
         }
         return Ok(Verdict::Pending(item.header));
     }
-    if item.header.len > 0 {
-        pages.zero_word(page, data_offset).await?;
-    }
-    let cells = item.header.popped().word();
-    pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
-    Ok(Verdict::Voided)
+    pages.zero(page, data_offset, pages.after(item)).await?;
+    Ok(Verdict::Void)
 }
 
 /// The last item of a closed page that still tells what it was.

@@ -56,7 +56,10 @@ classes! {
 #[test]
 fn lives_that_once_broke_a_promise_keep_it() {
     // A word that the boot check spent was cut, wavered, and was taken for the tail in front of younger records.
-    let once = [("32-32-256", FaultClass::WeakProgram, 2908516025505255848)];
+    let spent = ("32-32-256", FaultClass::WeakProgram, 2908516025505255848);
+    // The zeroing of a header was cut: its ones could not be made good again, and its length wavered ever after.
+    let header = ("1-1-2048", FaultClass::WeakProgram, 12418479126480475038);
+    let once = [spent, header];
     for (geometry, class, seed) in once {
         if let Err(failure) = run_life(geometry, class, seed) {
             panic!("{failure}");
