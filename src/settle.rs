@@ -256,16 +256,19 @@ async fn settle_tail<F: NorFlash>(
             Verdict::Pending(header) => youngest = Some((Placed { header, ..item }, true)),
         }
     }
+    // The zeroing of spent words may have been cut: one that wavers would be taken for the tail some day, in front of
+    // younger items. Ones cannot be made good again, so what is void is zeroed whole, its header last. One doubtful
+    // word at a time: should this be cut too, there is still only one.
+    pages.zero(page, spent, tail).await?;
     // The library completes a header before any data, so what wavers behind the last item is in one word; unless it
     // is the header of an item that was being voided, with its data, zeroed, behind it.
     let mut end = tail + pages.geometry.word();
     while pages.slot(page, end).await? == Slot::Spent {
         end += pages.geometry.word();
     }
-    // The zeroing of spent words may have been cut: one that wavers would be taken for the tail some day, in front of
-    // younger items. Ones cannot be made good again, so what is void is zeroed whole, its header last.
-    tail = end.min(pages.geometry.end_mark());
-    pages.zero(page, spent, tail).await?;
+    let end = end.min(pages.geometry.end_mark());
+    pages.zero(page, tail, end).await?;
+    tail = end;
     Ok((youngest, tail))
 }
 

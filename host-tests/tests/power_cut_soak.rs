@@ -59,7 +59,9 @@ fn lives_that_once_broke_a_promise_keep_it() {
     let spent = ("32-32-256", FaultClass::WeakProgram, 2908516025505255848);
     // The zeroing of a header was cut: its ones could not be made good again, and its length wavered ever after.
     let header = ("1-1-2048", FaultClass::WeakProgram, 12418479126480475038);
-    let once = [spent, header];
+    // A spent header and a spent tail were zeroed by one program; it was cut, and both wavered.
+    let both = ("4-1-256", FaultClass::Mixed, 91386924667723265);
+    let once = [spent, header, both];
     for (geometry, class, seed) in once {
         if let Err(failure) = run_life(geometry, class, seed) {
             panic!("{failure}");
