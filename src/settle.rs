@@ -308,8 +308,7 @@ async fn settle_item<F: NorFlash>(
             pages.read(page, data_offset, slot).await?;
             // No record begins with a zero: it was being voided.
             if slot.first() == Some(&0) {
-                pages.zero(page, data_offset, pages.after(item)).await?;
-                return Ok(Verdict::Void);
+                return void(pages, page, item).await;
             }
         }
         return Ok(Verdict::Popped(item.header));
@@ -334,7 +333,20 @@ async fn settle_item<F: NorFlash>(
         }
         return Ok(Verdict::Pending(item.header));
     }
-    pages.zero(page, data_offset, pages.after(item)).await?;
+    void(pages, page, item).await
+}
+
+/// Zeroes the data of an item that was never finished. Its header, which may be weak, is made good first: as long as the
+/// data waver, it has to say how long they are.
+async fn void<F: NorFlash>(
+    pages: &mut Pages<'_, F>,
+    page: u16,
+    item: &Placed,
+) -> Result<Verdict, GuardError<F::Error>> {
+    let word = pages.geometry.word();
+    let cells = item.header.word();
+    pages.program(page, item.offset, cells.get(..word as usize).unwrap_or_default()).await?;
+    pages.zero(page, item.offset + word, pages.after(item)).await?;
     Ok(Verdict::Void)
 }
 

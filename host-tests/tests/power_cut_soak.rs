@@ -61,7 +61,9 @@ fn lives_that_once_broke_a_promise_keep_it() {
     let header = ("1-1-2048", FaultClass::WeakProgram, 12418479126480475038);
     // A spent header and a spent tail were zeroed by one program; it was cut, and both wavered.
     let both = ("4-1-256", FaultClass::Mixed, 91386924667723265);
-    let once = [spent, header, both];
+    // A weak header stood before data whose zeroing was cut.
+    let weak = ("1-1-256", FaultClass::Mixed, 3608011110727319189);
+    let once = [spent, header, both, weak];
     for (geometry, class, seed) in once {
         if let Err(failure) = run_life(geometry, class, seed) {
             panic!("{failure}");
