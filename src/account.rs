@@ -128,7 +128,7 @@ impl Entry {
 
 /// The open entries: disjoint, and bounded by joining neighbours when there are too many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Account(Vec<Entry, { Account::MAX }>);
+pub(crate) struct Account(Vec<Entry, { Account::MAX + 1 }>);
 
 impl Account {
     pub(crate) const MAX: usize = 16;
@@ -147,6 +147,9 @@ impl Account {
             walk.number(&mut entry.first);
             walk.number(&mut entry.len);
         });
+        if self.0.len() > Self::MAX {
+            walk.fail();
+        }
     }
 
     pub(crate) fn entries(&self) -> &[Entry] {
@@ -155,61 +158,65 @@ impl Account {
 
     /// Explains counters. What is explained already stays as it is, unless it was provisional.
     pub(crate) fn explain(&mut self, entry: Entry) {
-        if entry.len == 0 {
-            return;
-        }
-        if let Some(at) = self.0.iter().position(|known| known.overlaps(&entry)) {
-            let Some(known) = self.0.get(at).copied() else {
-                return;
-            };
-            if known.reason.is_provisional() && entry.reason != Reason::Uncertain {
-                self.0.swap_remove(at);
-                self.explain(entry);
-                for rest in known.without(&entry) {
-                    self.explain(rest);
-                }
-            } else {
-                for rest in entry.without(&known) {
-                    self.explain(rest);
-                }
-            }
-            return;
-        }
-        self.insert(entry);
+        let provisional = |known: &Entry| known.reason.is_provisional() && entry.reason != Reason::Uncertain;
+        let rest = self.carve(&entry, provisional);
+        self.fill(entry);
+        self.fill(rest);
     }
 
-    /// Explains those of the counters that nothing explains yet.
-    pub(crate) fn fill(&mut self, entry: Entry) {
+    /// Explains those of the counters that nothing explains yet. Says whether there were any.
+    pub(crate) fn fill(&mut self, entry: Entry) -> bool {
         if entry.len == 0 {
-            return;
+            return false;
         }
         match self.0.iter().find(|known| known.overlaps(&entry)).copied() {
-            Some(known) => entry.without(&known).into_iter().for_each(|rest| self.fill(rest)),
-            None => self.insert(entry),
+            Some(known) => {
+                let [before, after] = entry.without(&known);
+                self.fill(before) | self.fill(after)
+            }
+            None => {
+                self.insert(entry);
+                true
+            }
         }
     }
 
     /// Forgets a record that came after all.
     pub(crate) fn forget(&mut self, key: Key) {
-        let hole = Entry::of(key, Reason::Lost);
-        if let Some(at) = self.0.iter().position(|known| known.overlaps(&hole)) {
-            let known = self.0.swap_remove(at);
-            known.without(&hole).into_iter().for_each(|rest| self.insert(rest));
-        }
+        let rest = self.carve(&Entry::of(key, Reason::Lost), |_| true);
+        self.fill(rest);
     }
 
     /// Forgets what the receiver has confirmed.
     pub(crate) fn confirm(&mut self, confirmed: &[Entry]) {
         for done in confirmed {
-            while let Some(at) =
-                self.0.iter().position(|known| known.reason == done.reason && known.overlaps(done))
-            {
-                let known = self.0.swap_remove(at);
-                for rest in known.without(done) {
-                    self.insert(rest);
-                }
+            let rest = self.carve(done, |known| known.reason == done.reason);
+            self.fill(rest);
+        }
+    }
+
+    /// Cuts a hole into those entries that `which` names. If it is in the middle of one, what lay behind it is to be
+    /// filled in again.
+    fn carve(&mut self, hole: &Entry, which: impl Fn(&Entry) -> bool) -> Entry {
+        let mut rest = Entry { len: 0, ..*hole };
+        let mut at = 0;
+        while let Some(known) = self.0.get_mut(at) {
+            if !known.overlaps(hole) || !which(known) {
+                at += 1;
+                continue;
+            }
+            let [before, after] = known.without(hole);
+            *known = before;
+            if before.len > 0 {
+                rest = after;
+            } else {
+                *known = after;
+            }
+            if known.len == 0 {
+                self.0.swap_remove(at);
             }
         }
+        rest
     }
 
     fn insert(&mut self, mut entry: Entry) {
@@ -222,14 +229,13 @@ impl Account {
         }) {
             entry = entry.join(&self.0.swap_remove(at));
         }
-        if let Err(entry) = self.0.push(entry) {
-            if !self.join_nearest() {
-                // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
-                // operator then.
-                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
-                self.0.remove(other.unwrap_or(0));
-            }
-            self.explain(entry);
+        // There is always a place: what would be one too many is joined at once.
+        let _ = self.0.push(entry);
+        if self.0.len() > Self::MAX && !self.join_nearest() {
+            // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
+            // operator then.
+            let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
+            self.0.swap_remove(other.unwrap_or(0));
         }
     }
 

@@ -14,6 +14,11 @@ use crate::{
 /// A ring needs a page to write to while the oldest is given up.
 pub(crate) const PAGES_MIN: u16 = 2;
 
+/// The boot check keeps the state of so many pages in the buffer, four to a byte.
+pub(crate) const PAGES_MAX: u16 = 4096;
+
+const _: () = assert!(buffer_size(1, 0) >= PAGES_MAX as usize / 4);
+
 /// What `enqueue` does when a lane has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -28,7 +33,7 @@ pub enum WhenFull {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct LaneConfig {
-    /// Pages of its ring, at least two.
+    /// Pages of its ring, 2 to 4096.
     pub pages: u16,
     /// Pages kept free behind the ring, into which a later firmware can grow it.
     pub room: u16,
@@ -76,7 +81,7 @@ pub struct Config<const LANES: usize> {
     pub device: DeviceId,
     /// Where the region begins on the flash: the first byte of a page.
     pub origin: u32,
-    /// Pages of the dead-letter ring, at least two.
+    /// Pages of the dead-letter ring, 2 to 4096.
     pub dead_letter_pages: u16,
     /// The lanes, the most urgent first.
     pub lanes: [LaneConfig; LANES],
@@ -119,7 +124,6 @@ impl<const LANES: usize> Config<LANES> {
         &self,
         geometry: Geometry,
         record_max: u16,
-        pages_max: u16,
         capacity: u32,
     ) -> Result<Layout, LayoutError> {
         if LANES == 0 || LANES > LANES_MAX {
@@ -129,7 +133,7 @@ impl<const LANES: usize> Config<LANES> {
             return Err(LayoutError::Origin);
         }
         let rings = self.lanes.iter().map(|lane| lane.pages).chain([self.dead_letter_pages]);
-        if rings.clone().any(|pages| pages < PAGES_MIN || pages > pages_max) {
+        if rings.clone().any(|pages| pages < PAGES_MIN || pages > PAGES_MAX) {
             return Err(LayoutError::Pages);
         }
         if u32::from(record_max) > geometry.largest_item() {

@@ -6,17 +6,17 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use crate::{Clock, Error, Key, Stored, ledger, outbox::Shared};
 
 /// Records that could not be sent: rejected, too old, or in the way.
-pub struct DeadLetters<'r, F, const LANES: usize, const PAGES: usize, M: RawMutex, C> {
-    shared: &'r Shared<'r, F, M, C, LANES, PAGES>,
+pub struct DeadLetters<'r, F, const LANES: usize, M: RawMutex, C> {
+    shared: &'r Shared<'r, F, M, C, LANES>,
 }
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize> DeadLetters<'r, F, LANES, PAGES, M, C>
+impl<'r, F, M, C, const LANES: usize> DeadLetters<'r, F, LANES, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
     C: Clock,
 {
-    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES, PAGES>) -> Self {
+    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES>) -> Self {
         Self { shared }
     }
 

@@ -44,22 +44,21 @@ pub struct Dispatcher<
     'r,
     F,
     const LANES: usize,
-    const PAGES: usize,
     const RECORD: usize,
     M: RawMutex = CriticalSectionRawMutex,
     C = EmbassyClock,
 > {
-    shared: &'r Shared<'r, F, M, C, LANES, PAGES>,
+    shared: &'r Shared<'r, F, M, C, LANES>,
 }
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize, const RECORD: usize>
-    Dispatcher<'r, F, LANES, PAGES, RECORD, M, C>
+impl<'r, F, M, C, const LANES: usize, const RECORD: usize>
+    Dispatcher<'r, F, LANES, RECORD, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
     C: Clock,
 {
-    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES, PAGES>) -> Self {
+    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES>) -> Self {
         Self { shared }
     }
 
@@ -138,7 +137,6 @@ where
     /// The incarnation of new records, the number of this boot, and a random number that tells it from another
     /// with the same number.
     pub async fn identity(&mut self) -> (u32, u32, u32) {
-        let store = self.shared.lock().await;
-        (store.incarnation(), store.boot(), store.boot_nonce)
+        self.shared.lock().await.identity()
     }
 }

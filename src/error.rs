@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{DeviceId, Layout, ring::RingError};
+use crate::{DeviceId, Layout, io::Fault};
 
 /// The flash would not do what was asked. The outbox stays usable: the next operation checks the flash anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub enum LayoutError {
     Lanes,
     /// The region must begin at the start of a page.
     Origin,
-    /// A ring needs at least 2 pages and at most the `PAGES` of its `Resources`.
+    /// A ring has 2 to 4096 pages.
     Pages,
     /// A page cannot hold the largest record.
     Record,
@@ -73,7 +73,7 @@ impl fmt::Display for LayoutError {
         f.write_str(match self {
             Self::Lanes => "an outbox has 1 to 6 lanes",
             Self::Origin => "the region must begin at the start of a page",
-            Self::Pages => "a ring needs at least 2 pages, and at most the PAGES of its Resources",
+            Self::Pages => "a ring has 2 to 4096 pages",
             Self::Record => "a page of this flash cannot hold the largest record: lower RECORD",
             Self::Capacity => "the region does not fit on the flash: take fewer pages, or another origin",
         })
@@ -134,13 +134,13 @@ impl<E: fmt::Debug> fmt::Display for OpenError<E> {
 
 impl<E: fmt::Debug> core::error::Error for OpenError<E> {}
 
-impl<E> From<RingError<E>> for Error<E> {
-    fn from(error: RingError<E>) -> Self {
-        match error {
-            RingError::Flash(error) => Self::Flash(error),
-            RingError::WornOut => Self::WornOut,
-            // A ring that was just checked and is still not understood is one whose cells do not hold.
-            RingError::Full | RingError::Disordered => Self::NotWritten,
+impl<E> From<Fault<E>> for Error<E> {
+    fn from(fault: Fault<E>) -> Self {
+        match fault {
+            Fault::Flash(error) => Self::Flash(error),
+            Fault::WornOut => Self::WornOut,
+            // Where room was made there is some, or else the flash did not do as it was told.
+            Fault::NotWritten | Fault::Full => Self::NotWritten,
         }
     }
 }
@@ -148,15 +148,6 @@ impl<E> From<RingError<E>> for Error<E> {
 impl<E> From<Error<E>> for EnqueueError<E> {
     fn from(error: Error<E>) -> Self {
         Self::Storage(error)
-    }
-}
-
-impl<E> From<RingError<E>> for EnqueueError<E> {
-    fn from(error: RingError<E>) -> Self {
-        match error {
-            RingError::Full => Self::Full,
-            error => Self::Storage(error.into()),
-        }
     }
 }
 

@@ -164,9 +164,14 @@ impl<const LANES: usize> Ledger<LANES> {
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut ledger = Self::fresh(0);
+        ledger.read(bytes).then_some(ledger)
+    }
+
+    /// Reads a ledger over this one; `false` if the bytes are none of so many lanes.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> bool {
         let mut walk = Walk::reading(bytes);
-        ledger.walk(&mut walk);
-        walk.end().map(|_| ledger)
+        self.walk(&mut walk);
+        walk.end().is_some()
     }
 
     /// Writes a snapshot, padded to the flash's word. Gives its length.

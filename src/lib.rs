@@ -17,6 +17,7 @@ mod stored;
 mod account;
 mod codec;
 mod geometry;
+mod io;
 mod item;
 mod layout;
 mod ledger;
@@ -38,19 +39,21 @@ mod error;
 #[cfg(feature = "outbox")]
 mod event;
 #[cfg(feature = "outbox")]
-mod guard;
-#[cfg(feature = "outbox")]
 mod metadata;
 #[cfg(feature = "outbox")]
 mod outbox;
 #[cfg(feature = "outbox")]
 mod ring;
 #[cfg(feature = "outbox")]
+mod rings;
+#[cfg(feature = "outbox")]
 mod settle;
 #[cfg(feature = "outbox")]
 mod stats;
 #[cfg(feature = "outbox")]
 mod store;
+#[cfg(feature = "outbox")]
+mod walk;
 
 pub use account::{Entry, Reason};
 pub use geometry::Geometry;

@@ -4,20 +4,21 @@
 //! given up, the next snapshot goes to the other half, freshly erased and seen to be blank: so nothing is ever
 //! written behind cells that a power cut may have left in doubt.
 
-use embedded_storage_async::nor_flash::NorFlash;
-
 use crate::{
-    Error, Geometry, Layout,
-    guard::{ERASE_TRIES, GuardError, is_blank},
+    Geometry, Layout,
+    io::{Cells, Erase, Fault, Io, Job, JobFault, Place, SCRATCH},
     item::{Header, data_crc},
     layout::metadata_half,
     ledger::{Ledger, SnapshotHead},
-    settle::READS,
-    snapshots::Halves,
+    snapshots::Found,
 };
+
+/// A snapshot that the flash does not keep is written so many times.
+const TRIES: u8 = 4;
 
 /// Where the metadata lie and where the next snapshot goes.
 pub(crate) struct Metadata {
+    geometry: Geometry,
     origin: u32,
     sequence: u32,
     /// The half with the newest snapshot.
@@ -27,148 +28,114 @@ pub(crate) struct Metadata {
     pub(crate) erases: u32,
 }
 
-/// What lies in the metadata's halves.
-pub(crate) enum Loaded {
-    /// No snapshot that is whole.
-    Nothing,
-    /// Snapshots of another version of this library.
-    OtherFormat(u8),
-    /// The newest snapshot: where its bytes stand in the buffer, or as many of them as fit.
-    Snapshot(core::ops::Range<usize>),
-}
-
 impl Metadata {
-    pub(crate) const fn new(origin: u32) -> Self {
-        Self { origin, sequence: 0, newest: None, append_at: None, erases: 0 }
+    pub(crate) const fn new(geometry: Geometry, origin: u32) -> Self {
+        Self { geometry, origin, sequence: 0, newest: None, append_at: None, erases: 0 }
     }
 
-    fn address(&self, geometry: Geometry, half: u32, offset: u32) -> u32 {
-        self.origin + half * metadata_half(geometry) + offset
+    /// This is the newest snapshot; the next one goes to the other half.
+    pub(crate) fn found(&mut self, newest: &Found) {
+        (self.newest, self.sequence, self.append_at) = (Some(newest.half), newest.sequence, None);
     }
 
-    /// Finds the newest snapshot and programs it once more, in case a power cut has left its cells weak.
-    pub(crate) async fn load<F: NorFlash>(
+    pub(crate) const fn origin(&self) -> u32 {
+        self.origin
+    }
+
+    fn address(&self, half: u32, offset: u32) -> u32 {
+        self.origin + half * metadata_half(self.geometry) + offset
+    }
+
+    pub(crate) fn erase(&mut self, half: u32) -> Erase {
+        self.erases += metadata_half(self.geometry) / self.geometry.page();
+        Erase::new(self.address(half, 0), self.address(half + 1, 0), self.geometry)
+    }
+
+    /// Puts the next snapshot together in the record's memory, to be written.
+    pub(crate) fn write<const LANES: usize>(
         &mut self,
-        flash: &mut F,
-        buffer: &mut [u8],
-    ) -> Result<Loaded, Error<F::Error>> {
-        let geometry = const { Geometry::of::<F>() };
-        let word = geometry.word() as usize;
-        self.append_at = None;
-        self.newest = None;
-        let mut below = None;
-        let mut other_format = None;
-        let mut halves = Halves { flash, geometry, origin: self.origin };
-        while let Some(best) =
-            halves.newest_below(buffer, below, &mut other_format).await.map_err(Error::Flash)?
-        {
-            // One of them may be newer than ours, and then our ceilings are old.
-            if let Some(format) = other_format {
-                return Ok(Loaded::OtherFormat(format));
-            }
-            for _ in 0..READS {
-                if let Some(len) = halves.read_whole(&best, buffer).await.map_err(Error::Flash)? {
-                    let end = word + geometry.round_up(len as u32) as usize;
-                    let Some(cells) = buffer.get(..end) else {
-                        return Ok(Loaded::Snapshot(word..buffer.len()));
-                    };
-                    let address = halves.address(best.half, best.offset);
-                    halves.flash.write(address, cells).await.map_err(Error::Flash)?;
-                    self.newest = Some(best.half);
-                    self.sequence = best.sequence;
-                    return Ok(Loaded::Snapshot(word..word + len));
-                }
-            }
-            // It was whole by chance only.
-            below = Some(best.sequence);
-        }
-        Ok(other_format.map_or(Loaded::Nothing, Loaded::OtherFormat))
-    }
-
-    /// Writes a snapshot and sees that it is there. On failure the one before it still counts, or this one does.
-    pub(crate) async fn write<F: NorFlash, const LANES: usize>(
-        &mut self,
-        flash: &mut F,
-        buffer: &mut [u8],
+        cells: &mut Cells<'_>,
         layout: &Layout,
         ledger: &mut Ledger<LANES>,
-    ) -> Result<(), Error<F::Error>> {
-        let geometry = const { Geometry::of::<F>() };
-        let word = geometry.word() as usize;
+    ) -> Option<Write<'_>> {
         // A write that failed may still have left its snapshot there: no number is used twice.
         self.sequence = self.sequence.saturating_add(1);
-        let (head, data) = buffer.split_at_mut_checked(word).ok_or(Error::NotWritten)?;
+        let word = self.geometry.word();
+        let (head, data) = cells.record.split_at_mut_checked(word as usize)?;
         let mut snapshot = SnapshotHead { sequence: self.sequence, layout: layout.clone() };
-        let len = ledger.encode(data, &mut snapshot, geometry.word()).ok_or(Error::NotWritten)?;
-        let data = data.get(..len).ok_or(Error::NotWritten)?;
-        let header = Header { crc: data_crc(data), len: len as u16 };
+        let len = ledger.encode(data, &mut snapshot, word)?;
+        let header = Header { crc: data_crc(data.get(..len)?), len: len as u16 };
         head.iter_mut().zip(header.word()).for_each(|(cell, byte)| *cell = byte);
-        let snapshot = buffer.get(..word + len).ok_or(Error::NotWritten)?;
-        for _ in 0..ERASE_TRIES {
-            let fits = |at: &u32| at + snapshot.len() as u32 <= metadata_half(geometry);
-            let (half, at) = match (self.newest, self.append_at.take().filter(fits)) {
-                (Some(half), Some(at)) => (half, at),
-                (newest, _) => {
-                    let half = newest.map_or(0, |newest| 1 - newest);
-                    self.erase(flash, half).await?;
-                    (half, geometry.word())
+        Some(Write { metadata: self, len: word + len as u32, tries: TRIES, at: (0, 0), step: Step::Start })
+    }
+}
+
+enum Step {
+    Start,
+    Erase(Erase),
+    Program,
+    /// So much of it was seen to be there; so much is being read.
+    Verify(u32, u32),
+}
+
+/// Writes a snapshot and sees that it is there. On failure the one before it still counts, or this one does.
+pub(crate) struct Write<'w> {
+    metadata: &'w mut Metadata,
+    len: u32,
+    tries: u8,
+    /// Half and offset.
+    at: (u32, u32),
+    step: Step,
+}
+
+impl Job for Write<'_> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+        let geometry = self.metadata.geometry;
+        loop {
+            let (half, offset) = self.at;
+            let address = self.metadata.address(half, offset);
+            match &mut self.step {
+                Step::Start => {
+                    self.tries = self.tries.checked_sub(1).ok_or(Fault::NotWritten)?;
+                    let fits = |at: &u32| at + self.len <= metadata_half(geometry);
+                    let append_at = self.metadata.append_at.take().filter(fits);
+                    self.step = match (self.metadata.newest, append_at) {
+                        (Some(half), Some(at)) => {
+                            self.at = (half, at);
+                            Step::Program
+                        }
+                        (newest, _) => {
+                            let half = newest.map_or(0, |newest| 1 - newest);
+                            self.at = (half, geometry.word());
+                            Step::Erase(self.metadata.erase(half))
+                        }
+                    };
                 }
-            };
-            let address = self.address(geometry, half, at);
-            flash.write(address, snapshot).await.map_err(Error::Flash)?;
-            if holds(flash, address, snapshot).await? {
-                self.newest = Some(half);
-                self.append_at = Some(at + snapshot.len() as u32);
-                return Ok(());
+                Step::Erase(erase) => match erase.next(cells)? {
+                    Some(io) => return Ok(Some(io)),
+                    None => self.step = Step::Program,
+                },
+                Step::Program => {
+                    self.step = Step::Verify(0, 0);
+                    return Ok(Some(Io::program(address, self.len, Place::Record)));
+                }
+                Step::Verify(seen, reading) => {
+                    let end = *seen + *reading;
+                    let written = cells.record(end).get(*seen as usize..).unwrap_or_default();
+                    if cells.scratch(*reading) != written {
+                        self.step = Step::Start;
+                        continue;
+                    }
+                    if end == self.len {
+                        self.metadata.newest = Some(half);
+                        self.metadata.append_at = Some(offset + self.len);
+                        return Ok(None);
+                    }
+                    let len = (self.len - end).min(SCRATCH as u32);
+                    (*seen, *reading) = (end, len);
+                    return Ok(Some(Io::read(address + end, len, Place::Scratch)));
+                }
             }
-        }
-        Err(Error::NotWritten)
-    }
-
-    /// Erases both halves: there is no snapshot any more.
-    pub(crate) async fn erase_all<F: NorFlash>(&mut self, flash: &mut F) -> Result<(), Error<F::Error>> {
-        self.newest = None;
-        self.append_at = None;
-        for half in 0..2 {
-            self.erase(flash, half).await?;
-        }
-        Ok(())
-    }
-
-    async fn erase<F: NorFlash>(&mut self, flash: &mut F, half: u32) -> Result<(), Error<F::Error>> {
-        let geometry = const { Geometry::of::<F>() };
-        let (from, to) = (self.address(geometry, half, 0), self.address(geometry, half + 1, 0));
-        for _ in 0..ERASE_TRIES {
-            flash.erase(from, to).await.map_err(Error::Flash)?;
-            self.erases += (to - from) / geometry.page();
-            if is_blank(flash, from, to).await.map_err(Error::Flash)? {
-                // For readers that do not know the geometry yet.
-                let magic = geometry.magic_word();
-                let magic = magic.get(..geometry.word() as usize).unwrap_or_default();
-                return flash.write(from, magic).await.map_err(Error::Flash);
-            }
-        }
-        Err(Error::WornOut)
-    }
-}
-
-async fn holds<F: NorFlash>(flash: &mut F, address: u32, bytes: &[u8]) -> Result<bool, Error<F::Error>> {
-    let mut cells = [0; 2 * Geometry::WORD_MAX];
-    for (at, expected) in (address..).step_by(cells.len()).zip(bytes.chunks(cells.len())) {
-        let cells = cells.get_mut(..expected.len()).unwrap_or_default();
-        flash.read(at, cells).await.map_err(Error::Flash)?;
-        if cells != expected {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-impl<E> From<GuardError<E>> for Error<E> {
-    fn from(error: GuardError<E>) -> Self {
-        match error {
-            GuardError::Flash(error) => Self::Flash(error),
-            GuardError::WornOut => Self::WornOut,
         }
     }
 }

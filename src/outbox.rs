@@ -13,14 +13,13 @@ use crate::{
     event::Channel, store::Store,
 };
 
-pub(crate) type Shared<'r, F, M, C, const LANES: usize, const PAGES: usize> =
-    Mutex<M, Store<'r, F, M, C, LANES, PAGES>>;
+pub(crate) type Shared<'r, F, M, C, const LANES: usize> =
+    Mutex<M, Store<'r, F, M, C, LANES>>;
 
 /// All the memory of an outbox. Put it in a `StaticCell`.
 ///
 /// - `F`: the flash driver.
 /// - `LANES`: how many lanes there are, 1 to 6.
-/// - `PAGES`: pages of the largest ring; a lane takes 9 bytes of RAM for each.
 /// - `RECORD`: the largest encoded record.
 /// - `BUFFER`: [`buffer_size`]`(LANES, RECORD)`.
 /// - `M`: what keeps tasks apart. The default is right for every executor.
@@ -29,7 +28,6 @@ pub struct Resources<
     'r,
     F,
     const LANES: usize,
-    const PAGES: usize,
     const RECORD: usize,
     const BUFFER: usize,
     M: RawMutex = CriticalSectionRawMutex,
@@ -37,15 +35,15 @@ pub struct Resources<
 > {
     events: Channel<M>,
     buffer: AlignedBuffer<BUFFER>,
-    shared: Option<Shared<'r, F, M, C, LANES, PAGES>>,
+    shared: Option<Shared<'r, F, M, C, LANES>>,
 }
 
 /// Drivers with a DMA want their buffers aligned.
 #[repr(align(4))]
 struct AlignedBuffer<const N: usize>([u8; N]);
 
-impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C>
-    Resources<'_, F, LANES, PAGES, RECORD, BUFFER, M, C>
+impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C>
+    Resources<'_, F, LANES, RECORD, BUFFER, M, C>
 {
     /// Memory for an outbox that is not open yet.
     pub const fn new() -> Self {
@@ -59,8 +57,8 @@ impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, const BUFFE
     }
 }
 
-impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C>
-    Default for Resources<'_, F, LANES, PAGES, RECORD, BUFFER, M, C>
+impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C>
+    Default for Resources<'_, F, LANES, RECORD, BUFFER, M, C>
 {
     fn default() -> Self {
         Self::new()
@@ -82,17 +80,16 @@ pub async fn new<
     M,
     C,
     const LANES: usize,
-    const PAGES: usize,
     const RECORD: usize,
     const BUFFER: usize,
 >(
-    resources: &'r mut Resources<'r, F, LANES, PAGES, RECORD, BUFFER, M, C>,
+    resources: &'r mut Resources<'r, F, LANES, RECORD, BUFFER, M, C>,
     flash: F,
     clock: C,
     entropy: u64,
     config: Config<LANES>,
 ) -> Result<
-    (Outbox<'r, F, LANES, PAGES, RECORD, M, C>, Dispatcher<'r, F, LANES, PAGES, RECORD, M, C>),
+    (Outbox<'r, F, LANES, RECORD, M, C>, Dispatcher<'r, F, LANES, RECORD, M, C>),
     OpenError<F::Error>,
 >
 where
@@ -109,7 +106,7 @@ where
         record_max as u16
     };
     let store =
-        Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, config, record_max, entropy)?;
+        Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, &config, record_max, entropy)?;
     let shared = resources.shared.insert(Mutex::new(store));
     shared.get_mut().open().await?;
     let shared: &'r _ = shared;
@@ -126,29 +123,28 @@ pub struct Outbox<
     'r,
     F,
     const LANES: usize,
-    const PAGES: usize,
     const RECORD: usize,
     M: RawMutex = CriticalSectionRawMutex,
     C = EmbassyClock,
 > {
-    shared: &'r Shared<'r, F, M, C, LANES, PAGES>,
+    shared: &'r Shared<'r, F, M, C, LANES>,
 }
 
-impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, M: RawMutex, C> Clone
-    for Outbox<'_, F, LANES, PAGES, RECORD, M, C>
+impl<F, const LANES: usize, const RECORD: usize, M: RawMutex, C> Clone
+    for Outbox<'_, F, LANES, RECORD, M, C>
 {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<F, const LANES: usize, const PAGES: usize, const RECORD: usize, M: RawMutex, C> Copy
-    for Outbox<'_, F, LANES, PAGES, RECORD, M, C>
+impl<F, const LANES: usize, const RECORD: usize, M: RawMutex, C> Copy
+    for Outbox<'_, F, LANES, RECORD, M, C>
 {
 }
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize, const RECORD: usize>
-    Outbox<'r, F, LANES, PAGES, RECORD, M, C>
+impl<'r, F, M, C, const LANES: usize, const RECORD: usize>
+    Outbox<'r, F, LANES, RECORD, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -202,7 +198,7 @@ where
     }
 
     /// The records that could not be sent.
-    pub fn dead_letters(&self) -> DeadLetters<'r, F, LANES, PAGES, M, C> {
+    pub fn dead_letters(&self) -> DeadLetters<'r, F, LANES, M, C> {
         DeadLetters::new(self.shared)
     }
 
@@ -230,8 +226,8 @@ where
     /// Listens to what happens. `None` if two are listening already.
     pub async fn subscribe(&self) -> Option<Subscriber<'r, M>> {
         let mut store = self.shared.lock().await;
-        let subscriber = store.events.subscriber().ok()?;
-        store.catch_up();
+        let subscriber = store.books.events.subscriber().ok()?;
+        store.books.catch_up();
         Some(subscriber)
     }
 }

@@ -1,16 +1,14 @@
-//! A ring's pages on the flash, by page and offset: reading them and walking their items.
-
-use embedded_storage_async::nor_flash::ReadNorFlash;
+//! A ring's pages: where they lie, what their marks say, and what stands where an item may begin.
 
 use crate::{Geometry, LaneSpan, item::Header};
 
-/// Some pages of a flash.
-pub(crate) struct Pages<'f, F> {
-    pub(crate) flash: &'f mut F,
+/// Where a ring lies on the flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pages {
     pub(crate) geometry: Geometry,
-    /// Where the region begins on the flash.
-    pub(crate) origin: u32,
-    pub(crate) span: LaneSpan,
+    /// The address of the first page.
+    start: u32,
+    pub(crate) count: u16,
 }
 
 /// What a page's two marks say.
@@ -23,6 +21,20 @@ pub(crate) enum PageState {
     InUse,
     /// Full.
     Closed,
+}
+
+impl PageState {
+    /// How much speaks for a page that it is the one to take the next record, between its neighbours.
+    pub(crate) fn rank(previous: Self, page: Self, next: Self) -> u8 {
+        match (previous, page, next) {
+            (_, Self::InUse, Self::Open) => 5,
+            (_, Self::InUse, Self::Closed) => 4,
+            (_, Self::InUse, Self::InUse) => 3,
+            (Self::Closed, Self::Open, _) => 2,
+            (_, Self::Open, _) => 1,
+            (_, Self::Closed, _) => 0,
+        }
+    }
 }
 
 /// What stands where an item may begin.
@@ -40,90 +52,49 @@ pub(crate) enum Slot {
     },
 }
 
-/// An item and its place in the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Placed {
-    pub(crate) offset: u32,
-    pub(crate) header: Header,
-    pub(crate) void: bool,
-}
+impl Pages {
+    /// The pages of a ring in a region that begins at `origin`.
+    pub(crate) const fn new(geometry: Geometry, origin: u32, span: LaneSpan) -> Self {
+        Self { geometry, start: origin + span.first as u32 * geometry.page(), count: span.pages }
+    }
 
-impl<F: ReadNorFlash> Pages<'_, F> {
     pub(crate) fn address(&self, page: u16, offset: u32) -> u32 {
-        self.origin + (u32::from(self.span.first) + u32::from(page)) * self.geometry.page() + offset
+        self.start + u32::from(page) * self.geometry.page() + offset
     }
 
     pub(crate) fn next(&self, page: u16) -> u16 {
-        if page + 1 >= self.span.pages { 0 } else { page + 1 }
+        if page + 1 >= self.count { 0 } else { page + 1 }
     }
 
     pub(crate) fn previous(&self, page: u16) -> u16 {
-        page.checked_sub(1).unwrap_or(self.span.pages.saturating_sub(1))
+        page.checked_sub(1).unwrap_or(self.count.saturating_sub(1))
     }
 
-    pub(crate) async fn read(&mut self, page: u16, offset: u32, bytes: &mut [u8]) -> Result<(), F::Error> {
-        let address = self.address(page, offset);
-        self.flash.read(address, bytes).await
+    /// How much is read to see what stands at an offset: a header and the start of the data, which lie side by
+    /// side. Nothing if there is no room for a header.
+    pub(crate) fn look(&self, offset: u32) -> u32 {
+        let (word, end) = (self.geometry.word(), self.geometry.end_mark());
+        if offset + word > end { 0 } else { (end - offset).min(2 * word) }
     }
 
-    /// Looks at one place where an item may begin.
-    pub(crate) async fn slot(&mut self, page: u16, offset: u32) -> Result<Slot, F::Error> {
-        let word = self.geometry.word() as usize;
-        let room = self.geometry.end_mark().saturating_sub(offset) as usize;
-        let mut bytes = [0xff; 2 * Geometry::WORD_MAX];
-        // Header and start of the data lie side by side: one read.
-        let Some(cells) = bytes.get_mut(..room.min(2 * word)) else {
-            return Ok(Slot::End);
-        };
-        if cells.len() < word {
-            return Ok(Slot::End);
-        }
-        self.read(page, offset, cells).await?;
-        let Some((head, data)) = cells.split_at_checked(word) else {
-            return Ok(Slot::End);
+    /// What the cells that were read at an offset say.
+    pub(crate) fn slot(&self, offset: u32, cells: &[u8]) -> Slot {
+        let Some((head, data)) = cells.split_at_checked(self.geometry.word() as usize) else {
+            return Slot::End;
         };
         if head.iter().all(|&byte| byte == 0) {
-            return Ok(Slot::Spent);
+            return Slot::Spent;
         }
         match Header::parse(head) {
-            Some(header) if self.geometry.item_span(header.len.into()) as usize <= room => {
-                Ok(Slot::Item { header, void: data.first() == Some(&0) })
+            Some(header) if self.after(offset, &header) <= self.geometry.end_mark() => {
+                Slot::Item { header, void: data.first() == Some(&0) }
             }
-            _ => Ok(Slot::End),
+            _ => Slot::End,
         }
     }
 
-    /// The next item at or after `offset`, and else where the items end.
-    pub(crate) async fn item_from(
-        &mut self,
-        page: u16,
-        mut offset: u32,
-    ) -> Result<Result<Placed, u32>, F::Error> {
-        loop {
-            match self.slot(page, offset).await? {
-                Slot::Item { header, void } => return Ok(Ok(Placed { offset, header, void })),
-                Slot::Spent => offset += self.geometry.word(),
-                Slot::End => return Ok(Err(offset)),
-            }
-        }
-    }
-
-    pub(crate) fn after(&self, item: &Placed) -> u32 {
-        item.offset + self.geometry.item_span(item.header.len.into())
-    }
-
-    /// Reads an item's data. `None` if they do not fit the buffer.
-    pub(crate) async fn data<'b>(
-        &mut self,
-        page: u16,
-        item: &Placed,
-        buffer: &'b mut [u8],
-    ) -> Result<Option<&'b mut [u8]>, F::Error> {
-        let len = usize::from(item.header.len);
-        let Some(cells) = buffer.get_mut(..self.geometry.round_up(item.header.len.into()) as usize) else {
-            return Ok(None);
-        };
-        self.read(page, item.offset + self.geometry.word(), cells).await?;
-        Ok(cells.get_mut(..len))
+    /// Where the item behind this one begins.
+    pub(crate) fn after(&self, offset: u32, header: &Header) -> u32 {
+        offset + self.geometry.item_span(header.len.into())
     }
 }

@@ -28,9 +28,10 @@ pub use rings::{Item, Ring, State, items};
 use crate::{
     Entry, Geometry, Key, Layout,
     account::Account,
+    io::{Cells, Fault, drive_reading},
     layout::{LANES_MAX, metadata_half, metadata_pages},
     ledger::{LATE, LaneLedger, Ledger, SnapshotHead},
-    snapshots::Halves,
+    snapshots::Load,
 };
 
 /// A buffer of so many bytes is enough for every region. One of a page, and of 4096 at least, is enough for a region
@@ -78,6 +79,14 @@ impl<E: fmt::Debug> core::error::Error for ScanError<E> {}
 impl<E> From<E> for ScanError<E> {
     fn from(error: E) -> Self {
         Self::Flash(error)
+    }
+}
+
+/// Reading can fail in one way only; what else a job can say is said of what it writes.
+fn failed<E>(fault: Fault<E>) -> ScanError<E> {
+    match fault {
+        Fault::Flash(error) => ScanError::Flash(error),
+        Fault::WornOut | Fault::NotWritten | Fault::Full => ScanError::NoMetadata,
     }
 }
 
@@ -157,21 +166,21 @@ pub async fn metadata<F: ReadNorFlash>(
 ) -> Result<Metadata, ScanError<F::Error>> {
     let geometry = geometry(flash, origin).await?;
     check_bounds(flash, origin, geometry, metadata_pages(geometry).into(), buffer)?;
-    let mut halves = Halves { flash, geometry, origin };
-    let (mut below, mut other_format) = (None, None);
-    while let Some(newest) = halves.newest_below(buffer, below, &mut other_format).await? {
-        if let Some(format) = other_format {
+    let mut cells = Cells::new(buffer);
+    let mut load = Load::new(geometry, origin);
+    loop {
+        drive_reading(flash, &mut cells, &mut load).await.map_err(failed)?;
+        if let Some(format) = load.other_format {
             return Err(ScanError::OtherFormat(format));
         }
+        let newest = load.found.ok_or(ScanError::NoMetadata)?;
         let word = geometry.word() as usize;
-        if let Some(len) = halves.read_whole(&newest, buffer).await?
-            && let Some(found) = decode(geometry, buffer.get(word..word + len).unwrap_or_default())
-        {
+        let snapshot = cells.record.get(word..word + newest.len() as usize).unwrap_or_default();
+        if let Some(found) = decode(geometry, snapshot) {
             return Ok(found);
         }
-        below = Some(newest.sequence);
+        load.older_than(&newest);
     }
-    Err(other_format.map_or(ScanError::NoMetadata, ScanError::OtherFormat))
 }
 
 fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {

@@ -4,361 +4,629 @@
 //! A cell that was being programmed or erased when the power went may read differently every time. Whatever
 //! looks doubtful is therefore read `READS` times; and because a cell may look sound in all of them and waver
 //! later, the few cells that the last operation can have touched are programmed again even if they look sound.
-//! Every step may itself be cut and is then simply done again.
-
-use embedded_storage_async::nor_flash::NorFlash;
+//! Programming makes a weak zero good, and never a weak one; so what was never finished is zeroed, one doubtful word
+//! at a time. Every step may itself be cut and is then simply done again.
 
 use crate::{
-    Geometry,
-    guard::GuardError,
+    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, Place, SCRATCH, is_blank, put},
     item::{Header, Judgement},
-    pages::{PageState, Pages, Placed, Slot},
+    pages::{PageState, Pages, Slot},
+    ring::Ring,
 };
 
 /// How often a doubtful cell is read before it is believed.
-pub(crate) const READS: usize = 16;
+pub(crate) const READS: u8 = 16;
 
 /// What the boot check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// Length of the youngest record, whose bytes are in the buffer: pending, or popped but still legible.
-    pub(crate) youngest: Option<usize>,
+    /// Length of the youngest record, whose bytes are in the record's memory: pending, or removed but legible.
+    pub(crate) youngest: Option<u32>,
     /// The page that it lies on.
     pub(crate) page: u16,
     /// That record is pending.
-    pub(crate) pending: bool,
+    pub(crate) is_pending: bool,
     /// Pages in an order that no power cut can produce; they were put right.
     pub(crate) disordered: u32,
-    pub(crate) erases: u32,
-    /// No page holds anything.
-    pub(crate) is_blank: bool,
-    /// A page whose mark "closed" was in doubt.
-    just_closed: Option<u16>,
 }
 
 /// A mark over several reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    Blank,
-    Set,
-    Doubtful,
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    has_zeros: bool,
+    has_ones: bool,
 }
 
 impl Mark {
-    /// What the reads so far and this one say together.
-    fn seen(before: Option<Self>, cells: &[u8]) -> Option<Self> {
-        let now = Self::of(cells);
-        Some(if before.is_none_or(|before| before == now) { now } else { Self::Doubtful })
+    fn see(&mut self, cells: &[u8]) {
+        self.has_zeros |= !is_blank(cells);
+        self.has_ones |= cells.iter().any(|&byte| byte != 0);
     }
 
-    fn of(cells: &[u8]) -> Self {
-        if cells.iter().all(|&byte| byte == 0xff) {
-            Self::Blank
-        } else if cells.iter().all(|&byte| byte == 0) {
-            Self::Set
-        } else {
-            Self::Doubtful
+    fn is_doubtful(&self) -> bool {
+        self.has_zeros && self.has_ones
+    }
+
+    fn set(&mut self) {
+        *self = Self { has_zeros: true, has_ones: false };
+    }
+}
+
+/// The pages' states, four to a byte, while the ring is put in order.
+struct States<'b>(&'b mut [u8]);
+
+impl States<'_> {
+    fn get(&self, page: u16) -> PageState {
+        match self.0.get(usize::from(page / 4)).map_or(0, |byte| byte >> (page % 4 * 2) & 3) {
+            0 => PageState::Open,
+            1 => PageState::InUse,
+            _ => PageState::Closed,
+        }
+    }
+
+    fn set(&mut self, page: u16, state: PageState) {
+        let shift = page % 4 * 2;
+        if let Some(byte) = self.0.get_mut(usize::from(page / 4)) {
+            *byte = *byte & !(3 << shift) | (state as u8) << shift;
         }
     }
 }
 
-/// Settles a ring's pages. `states` has room for all of them; `buffer` for the largest record.
-pub(crate) async fn settle<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    states: &mut [PageState],
-    buffer: &mut [u8],
-) -> Result<Settled, GuardError<F::Error>> {
-    let mut settled = Settled::default();
-    let states = states.get_mut(..usize::from(pages.span.pages)).unwrap_or_default();
-    for (page, state) in (0..).zip(states.iter_mut()) {
-        *state = settle_marks(pages, page, &mut settled).await?;
-    }
-    settled.is_blank = states.iter().all(|state| *state == PageState::Open);
-    let in_use = put_in_order(pages, states, &mut settled).await?;
-    // Should its mark have been cut, its magic was in the same program.
-    pages.program_magic(in_use).await?;
-    let mut last = None;
-    // An open page has no items, because its mark comes first; and the queue would write over a word spent in it.
-    if states.get(usize::from(in_use)) != Some(&PageState::Open) {
-        let (found, tail) = settle_tail(pages, in_use, buffer).await?;
-        last = found;
-        if !pages.is_blank_from(in_use, tail, pages.geometry.end_mark()).await? {
-            // Corruption: there is more behind the last item that can be read. Nothing may be programmed over it.
-            pages.zero_word(in_use, pages.geometry.start_mark()).await?;
-            pages.zero_word(in_use, pages.geometry.end_mark()).await?;
-            let next = pages.next(in_use);
-            settled.disordered += 1;
-            if states.get(usize::from(next)) != Some(&PageState::Open) {
-                give_up(pages, states, next, &mut settled).await?;
-            }
-        }
-    }
-    settled.pending = last.is_some_and(|(_, pending)| pending);
-    let mut page = in_use;
-    if last.is_none() {
-        page = pages.previous(in_use);
-        if page != in_use && states.get(usize::from(page)) == Some(&PageState::Closed) {
-            last = last_legible(pages, page).await?.map(|item| (item, !item.header.is_popped()));
-        }
-    }
-    if let Some((item, pending)) = last {
-        settled.pending = pending;
-        settled.page = page;
-        settled.youngest = pages.data(page, &item, buffer).await?.map(|data| data.len());
-    }
-    Ok(settled)
+/// An item of the last page.
+#[derive(Clone, Copy)]
+struct Placed {
+    offset: u32,
+    header: Header,
+    void: bool,
 }
 
-/// Decides a page's marks, and erases it if its magic is not exact.
-async fn settle_marks<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
+enum Step {
+    Front,
+    FrontRead,
+    BackRead,
+    Decide,
+    /// The magic was not exact, or the whole ring was closed.
+    Erase(Erase),
+    Order,
+    Tidy,
+    Begin,
+    Look,
+    Seen,
+    /// The last item's header.
+    Head,
+    /// The first word of its data.
+    First,
+    /// Its data.
+    Whole,
+    HardenData,
+    /// Zero everything up to there, a word at a time.
+    Void(u32),
+    /// Spend the words behind the last item.
+    Spend,
+    SpendTail,
+    /// What an item that was being voided has left behind its header: zeros, and one word in doubt.
+    Behind { has_spent: bool },
+    BehindRead { has_spent: bool },
+    Rest(BlankCheck),
+    CloseDamaged,
+    Youngest,
+    LookBack,
+    SeenBack,
+    Show,
+    Done,
+}
+
+/// Checks a ring and finds its ends.
+pub(crate) struct Mount<'w> {
+    ring: &'w mut Ring,
+    step: Step,
     page: u16,
-    settled: &mut Settled,
-) -> Result<PageState, GuardError<F::Error>> {
-    let word = pages.geometry.word() as usize;
-    let magic = pages.geometry.magic_word();
-    let (mut start, mut end) = (None, None);
-    let mut exact = true;
-    for _ in 0..READS {
-        let mut cells = [0; 2 * Geometry::WORD_MAX];
-        let front = cells.get_mut(..2 * word).unwrap_or_default();
-        pages.read(page, 0, front).await?;
-        let (found, mark) = front.split_at_checked(word).unwrap_or_default();
-        exact &= magic.starts_with(found);
-        start = Mark::seen(start, mark);
-        if !exact {
-            break;
-        }
-        let back = cells.get_mut(..word).unwrap_or_default();
-        pages.read(page, pages.geometry.end_mark(), back).await?;
-        end = Mark::seen(end, back);
-    }
-    let (start, end) = (start.unwrap_or(Mark::Doubtful), end.unwrap_or(Mark::Doubtful));
-    if !exact || (start == Mark::Blank && end != Mark::Blank) {
-        settled.erases += 1;
-        pages.erase(page).await?;
-        return Ok(PageState::Open);
-    }
-    if start == Mark::Doubtful {
-        pages.zero_word(page, pages.geometry.start_mark()).await?;
-    }
-    if end == Mark::Doubtful {
-        settled.just_closed = Some(page);
-        pages.zero_word(page, pages.geometry.end_mark()).await?;
-    }
-    Ok(match (start, end) {
-        (Mark::Blank, _) => PageState::Open,
-        (_, Mark::Blank) => PageState::InUse,
-        _ => PageState::Closed,
-    })
+    offset: u32,
+    reads: u8,
+    is_exact: bool,
+    start: Mark,
+    end: Mark,
+    just_closed: Option<u16>,
+    /// While the pages are put in order: a closed one was seen.
+    has_closed: bool,
+    is_tail_open: bool,
+    is_next_open: bool,
+    has_previous: bool,
+    last: Option<Placed>,
+    youngest: Option<Placed>,
+    is_steady: bool,
+    /// Where the spent words behind the last item begin, and where they end.
+    spent: u32,
+    tail: u32,
+    pub(crate) settled: Settled,
 }
 
-/// Finds the page in use. From the page after it there must come open pages, then closed ones: that is all that
-/// power cuts can leave. Anything else is corruption, and is brought into that order at the least cost.
-async fn put_in_order<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    states: &mut [PageState],
-    settled: &mut Settled,
-) -> Result<u16, GuardError<F::Error>> {
-    let state = |states: &[PageState], page: u16| states.get(usize::from(page)).copied().unwrap_or_default();
-    let count = pages.span.pages;
-    let follows = |states: &[PageState], page: u16, before: PageState| {
-        let previous = page.checked_sub(1).unwrap_or(count.saturating_sub(1));
-        state(states, previous) == before
-    };
-    let open_next = |states: &[PageState], page: u16| {
-        let next = if page + 1 >= count { 0 } else { page + 1 };
-        state(states, next) == PageState::Open
-    };
-    let in_use = (0..count)
-        .find(|&page| state(states, page) == PageState::InUse && open_next(states, page))
-        .or_else(|| (0..count).find(|&page| state(states, page) == PageState::InUse))
-        .or_else(|| {
-            (0..count).find(|&page| {
-                state(states, page) == PageState::Open && follows(states, page, PageState::Closed)
-            })
-        })
-        .or_else(|| (0..count).find(|&page| state(states, page) == PageState::Open));
-    let in_use = match in_use {
-        Some(page) => page,
-        // All closed: the ring has to go on, so the oldest page, which follows the youngest, is given up.
-        None => {
-            let oldest = settled.just_closed.map_or(0, |page| pages.next(page));
-            give_up(pages, states, oldest, settled).await?;
-            oldest
+impl<'w> Mount<'w> {
+    pub(crate) fn new(ring: &'w mut Ring) -> Self {
+        Self {
+            ring,
+            step: Step::Front,
+            page: 0,
+            offset: 0,
+            reads: 0,
+            is_exact: true,
+            start: Mark::default(),
+            end: Mark::default(),
+            just_closed: None,
+            has_closed: false,
+            is_tail_open: false,
+            is_next_open: false,
+            has_previous: false,
+            last: None,
+            youngest: None,
+            is_steady: true,
+            spent: 0,
+            tail: 0,
+            settled: Settled::default(),
         }
-    };
-    let mut seen_closed = false;
-    let mut page = pages.next(in_use);
-    while page != in_use {
-        match state(states, page) {
-            PageState::Closed => seen_closed = true,
-            PageState::Open if !seen_closed => {}
-            found => {
-                settled.disordered += 1;
-                if found == PageState::Open {
-                    pages.zero_word(page, pages.geometry.start_mark()).await?;
-                }
-                pages.zero_word(page, pages.geometry.end_mark()).await?;
-                if let Some(state) = states.get_mut(usize::from(page)) {
-                    *state = PageState::Closed;
-                }
-                seen_closed = true;
-            }
-        }
-        page = pages.next(page);
     }
-    Ok(in_use)
-}
 
-async fn give_up<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    states: &mut [PageState],
-    page: u16,
-    settled: &mut Settled,
-) -> Result<(), GuardError<F::Error>> {
-    settled.disordered += 1;
-    settled.erases += 1;
-    pages.erase(page).await?;
-    if let Some(state) = states.get_mut(usize::from(page)) {
-        *state = PageState::Open;
+    fn at(&self, offset: u32) -> u32 {
+        self.ring.pages.address(self.page, offset)
     }
-    Ok(())
-}
 
-/// Decides the last item of the page in use and spends the word behind it. Gives the youngest item that is
-/// legible, whether it is pending, and where the free space begins.
-async fn settle_tail<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    page: u16,
-    buffer: &mut [u8],
-) -> Result<(Option<(Placed, bool)>, u32), GuardError<F::Error>> {
-    let mut offset = pages.geometry.first_item();
-    let (mut last, mut legible): (Option<Placed>, Option<Placed>) = (None, None);
-    let mut tail = loop {
-        match pages.item_from(page, offset).await? {
-            Ok(item) => {
-                offset = pages.after(&item);
-                legible = last.filter(|item| !item.void).or(legible);
-                last = Some(item);
-            }
-            Err(tail) => break tail,
-        }
-    };
-    let mut youngest = legible.map(|item| (item, !item.header.is_popped()));
-    // Where the spent words behind the last item begin.
-    let mut spent = offset;
-    if let Some(item) = last {
-        match settle_item(pages, page, &item, buffer).await? {
-            Verdict::NoItem => (spent, tail) = (item.offset, item.offset),
-            Verdict::Void => spent = item.offset,
-            Verdict::Popped(header) => youngest = Some((Placed { header, ..item }, false)),
-            Verdict::Pending(header) => youngest = Some((Placed { header, ..item }, true)),
-        }
+    /// Another read of something doubtful, if it was not read often enough.
+    fn again(&mut self) -> bool {
+        self.reads += 1;
+        self.reads < READS
     }
-    // The zeroing of spent words may have been cut: one that wavers would be taken for the tail some day, in front of
-    // younger items. Ones cannot be made good again, so what is void is zeroed whole, its header last. One doubtful
-    // word at a time: should this be cut too, there is still only one.
-    pages.zero(page, spent, tail).await?;
-    // The library completes a header before any data, so what wavers behind the last item is in one word; unless it
-    // is the header of an item that was being voided, with its data, zeroed, behind it.
-    let mut end = tail + pages.geometry.word();
-    while pages.slot(page, end).await? == Slot::Spent {
-        end += pages.geometry.word();
-    }
-    let end = end.min(pages.geometry.end_mark());
-    pages.zero(page, tail, end).await?;
-    tail = end;
-    Ok((youngest, tail))
-}
 
-enum Verdict {
-    /// The header wavers: it was never finished, so nothing was written behind it.
-    NoItem,
-    /// Its data were never finished. They are zeroed now; the header is to follow.
-    Void,
-    Popped(Header),
-    Pending(Header),
-}
+    fn go(&mut self, step: Step) {
+        self.reads = 0;
+        self.step = step;
+    }
 
-async fn settle_item<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    page: u16,
-    item: &Placed,
-    buffer: &mut [u8],
-) -> Result<Verdict, GuardError<F::Error>> {
-    let word = pages.geometry.word() as usize;
-    let mut steady = true;
-    let mut cells = [0xff; Geometry::WORD_MAX];
-    for _ in 0..READS {
-        let slot = cells.get_mut(..word).unwrap_or_default();
-        pages.read(page, item.offset, slot).await?;
-        match Header::parse(slot) {
-            Some(header) if header.len == item.header.len => steady &= header.crc == item.header.crc,
-            _ => return Ok(Verdict::NoItem),
-        }
+    fn give_up(&mut self, page: u16, then_page: u16) {
+        self.page = then_page;
+        self.settled.disordered += 1;
+        self.step = Step::Erase(self.ring.pages.erase(page));
     }
-    let data_offset = item.offset + word as u32;
-    if steady && item.header.is_popped() {
-        for _ in 0..READS {
-            let slot = cells.get_mut(..word).unwrap_or_default();
-            if item.header.len == 0 {
-                break;
-            }
-            pages.read(page, data_offset, slot).await?;
-            // No record begins with a zero: it was being voided.
-            if slot.first() == Some(&0) {
-                return void(pages, page, item).await;
-            }
+
+    /// A page's marks were read: decides them, and the page's state.
+    fn decide(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = self.ring.pages;
+        let (start, end) = (pages.geometry.start_mark(), pages.geometry.end_mark());
+        if !self.is_exact || (!self.start.has_zeros && self.end.has_zeros) {
+            self.step = Step::Erase(pages.erase(self.page));
+            return None;
         }
-        return Ok(Verdict::Popped(item.header));
-    }
-    let mut whole = steady;
-    for _ in 0..READS {
-        let data = if whole {
-            pages.data(page, item, buffer).await?
-        } else {
-            break;
+        if self.start.is_doubtful() {
+            self.start.set();
+            return Some(pages.zero(self.page, start, cells));
+        }
+        if self.end.is_doubtful() {
+            self.end.set();
+            self.just_closed = Some(self.page);
+            return Some(pages.zero(self.page, end, cells));
+        }
+        let state = match (self.start.has_zeros, self.end.has_zeros) {
+            (false, _) => PageState::Open,
+            (true, false) => PageState::InUse,
+            (true, true) => PageState::Closed,
         };
-        whole = data.is_some_and(|data| item.header.judge(data) == Judgement::Whole);
+        self.decided(state, cells);
+        None
     }
-    if whole {
-        // It is there; what wavers without having been seen is programmed once more. The buffer holds the
-        // data of the last read, which was good.
-        let cells = item.header.word();
-        pages.program(page, item.offset, cells.get(..word).unwrap_or_default()).await?;
-        let len = pages.geometry.round_up(item.header.len.into()) as usize;
-        if len > 0 {
-            pages.program(page, data_offset, buffer.get(..len).unwrap_or_default()).await?;
+
+    fn decided(&mut self, state: PageState, cells: &mut Cells<'_>) {
+        States(cells.record).set(self.page, state);
+        (self.is_exact, self.start, self.end) = (true, Mark::default(), Mark::default());
+        self.page += 1;
+        self.go(if self.page < self.ring.pages.count { Step::Front } else { Step::Order });
+    }
+
+    /// Finds the page in use. From the page after it there must come open pages, then closed ones: that is all that
+    /// power cuts can leave. Anything else is corruption, and is brought into that order at the least cost.
+    fn order(&mut self, cells: &mut Cells<'_>) {
+        let pages = self.ring.pages;
+        let states = States(cells.record);
+        let mut best = (0, 0);
+        for page in 0..pages.count {
+            let (previous, next) = (states.get(pages.previous(page)), states.get(pages.next(page)));
+            let rank = PageState::rank(previous, states.get(page), next);
+            if rank > best.0 {
+                best = (rank, page);
+            }
         }
-        return Ok(Verdict::Pending(item.header));
+        let (rank, page) = best;
+        if rank == 0 {
+            // All closed: the ring has to go on, so the oldest page, which follows the youngest, is given up.
+            let oldest = self.just_closed.map_or(0, |page| pages.next(page));
+            return self.give_up(oldest, oldest);
+        }
+        self.ring.tail = page;
+        self.ring.head = (page, pages.geometry.first_item());
+        self.is_tail_open = states.get(page) == PageState::Open;
+        self.is_next_open = states.get(pages.next(page)) == PageState::Open;
+        self.page = pages.next(page);
+        self.step = Step::Tidy;
     }
-    void(pages, page, item).await
+
+    fn tidy(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = self.ring.pages;
+        if self.page == self.ring.tail {
+            self.has_previous = self.has_closed;
+            self.step = if self.is_tail_open { Step::Youngest } else { Step::Begin };
+            return None;
+        }
+        let mut states = States(cells.record);
+        let io = match states.get(self.page) {
+            PageState::Open if self.has_closed => {
+                states.set(self.page, PageState::InUse);
+                return Some(pages.zero(self.page, pages.geometry.start_mark(), cells));
+            }
+            PageState::Open => None,
+            state => {
+                if !self.has_closed {
+                    self.ring.head.0 = self.page;
+                }
+                self.has_closed = true;
+                (state == PageState::InUse).then(|| {
+                    self.settled.disordered += 1;
+                    pages.zero(self.page, pages.geometry.end_mark(), cells)
+                })
+            }
+        };
+        self.page = pages.next(self.page);
+        io
+    }
+
+    /// What stands at the offset of the page in use.
+    fn seen(&mut self, cells: &Cells<'_>) {
+        let pages = self.ring.pages;
+        self.step = Step::Look;
+        match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
+            Slot::Spent => self.offset += pages.geometry.word(),
+            Slot::Item { header, void } => {
+                self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
+                self.last = Some(Placed { offset: self.offset, header, void });
+                self.offset = pages.after(self.offset, &header);
+                self.spent = self.offset;
+            }
+            Slot::End => self.to_last(),
+        }
+    }
+
+    /// The items of the page in use end here: the last of them may be in doubt.
+    fn to_last(&mut self) {
+        self.tail = self.offset;
+        self.settled.is_pending = self.youngest.is_some_and(|item| !item.header.is_popped());
+        self.go(Step::Spend);
+        if let Some(item) = self.last {
+            self.offset = item.offset;
+            self.step = Step::Head;
+        }
+    }
+
+    fn last_header(&self) -> Header {
+        self.last.map_or(Header { crc: 0, len: 0 }, |item| item.header)
+    }
+
+    fn data_len(&self) -> u32 {
+        self.ring.pages.geometry.round_up(self.last_header().len.into())
+    }
+
+    fn read_word(&mut self, offset: u32) -> Io {
+        Io::read(self.at(offset), self.ring.pages.geometry.word(), Place::Scratch)
+    }
+
+    /// The last item's header was read.
+    fn head(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let word = self.ring.pages.geometry.word();
+        let expected = self.last_header();
+        if self.reads > 0 {
+            match Header::parse(cells.scratch(word)) {
+                Some(header) if header.len == expected.len => self.is_steady &= header.crc == expected.crc,
+                _ => {
+                    // It wavers: it was never finished, so nothing was written behind it.
+                    (self.spent, self.tail) = (self.offset, self.offset);
+                    self.go(Step::Spend);
+                    return None;
+                }
+            }
+        }
+        if self.reads < READS {
+            self.reads += 1;
+            return Some(self.read_word(self.offset));
+        }
+        if !self.is_steady {
+            return Some(self.void(cells));
+        }
+        self.go(if !expected.is_popped() { Step::Whole } else { Step::First });
+        None
+    }
+
+    fn decide_last(&mut self, is_pending: bool) {
+        self.youngest = self.last;
+        self.settled.is_pending = is_pending;
+        self.go(Step::Spend);
+    }
+
+    /// No record begins with a zero: an item that does was being voided.
+    fn first(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        if self.reads > 0 && cells.scratch(1) == [0] {
+            return Some(self.void(cells));
+        }
+        if self.reads < READS && self.data_len() > 0 {
+            self.reads += 1;
+            return Some(self.read_word(self.offset + self.ring.pages.geometry.word()));
+        }
+        self.decide_last(false);
+        None
+    }
+
+    /// The last item is pending if its data are whole every time; then they are programmed once more, in case
+    /// something wavers that has not been seen to.
+    fn whole(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let word = self.ring.pages.geometry.word();
+        let (header, len) = (self.last_header(), self.data_len());
+        let is_whole = || header.judge(cells.record(header.len.into())) == Judgement::Whole;
+        if len as usize > cells.record.len() || (self.reads > 0 && !is_whole()) {
+            return Some(self.void(cells));
+        }
+        if self.reads < READS {
+            self.reads += 1;
+            return Some(Io::read(self.at(self.offset + word), len, Place::Record));
+        }
+        self.go(Step::HardenData);
+        Some(self.program_header(cells))
+    }
+
+    fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
+        put(cells, &self.last_header().word());
+        Io::program(self.at(self.offset), self.ring.pages.geometry.word(), Place::Scratch)
+    }
+
+    /// The item was never finished. Its data are zeroed, then its header, which may be weak and is made good first:
+    /// as long as the data waver, it has to say how long they are.
+    fn void(&mut self, cells: &mut Cells<'_>) -> Io {
+        let word = self.ring.pages.geometry.word();
+        self.spent = self.offset;
+        let end = self.offset + word + self.data_len();
+        let io = self.program_header(cells);
+        self.offset += word;
+        self.go(Step::Void(end));
+        io
+    }
+
+    /// Zeroes what lies before `to` and is not zeroed yet, so much at once.
+    fn zero_to(&mut self, to: u32, at_once: u32, cells: &mut Cells<'_>) -> Option<Io> {
+        let to = to.min(self.ring.pages.geometry.end_mark());
+        if self.offset >= to {
+            return None;
+        }
+        let len = (to - self.offset).min(at_once);
+        let io = Io::program(self.at(self.offset), len, Place::Scratch);
+        cells.scratch_mut().fill(0);
+        self.offset += len;
+        Some(io)
+    }
+
+    /// The page in use goes on behind the words that were spent, unless there is more on it than can be read.
+    fn rest(&mut self, is_blank: bool, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = self.ring.pages;
+        if is_blank {
+            self.ring.free = self.offset;
+            self.step = Step::Youngest;
+            return None;
+        }
+        self.step = Step::CloseDamaged;
+        Some(pages.zero(self.page, pages.geometry.end_mark(), cells))
+    }
+
+    /// The page in use was closed because of what lies behind its items. The next one has to be open.
+    fn close_damaged(&mut self) {
+        let pages = self.ring.pages;
+        let next = pages.next(self.ring.tail);
+        self.ring.tail = next;
+        self.ring.free = 0;
+        if self.is_next_open {
+            self.settled.disordered += 1;
+            self.step = Step::Youngest;
+            return;
+        }
+        self.ring.head.0 = pages.next(next);
+        self.give_up(next, self.page);
+    }
+
+    fn to_youngest(&mut self) {
+        let pages = self.ring.pages;
+        if self.is_tail_open {
+            self.ring.free = 0;
+            self.page = self.ring.tail;
+        }
+        self.step = Step::Show;
+        if self.youngest.is_none() && self.has_previous {
+            self.page = pages.previous(self.page);
+            self.offset = pages.geometry.first_item();
+            self.step = Step::LookBack;
+        }
+    }
+
+    fn seen_back(&mut self, cells: &Cells<'_>) {
+        let pages = self.ring.pages;
+        self.step = Step::LookBack;
+        match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
+            Slot::Spent => self.offset += pages.geometry.word(),
+            Slot::End => self.step = Step::Show,
+            Slot::Item { header, void } => {
+                if !void {
+                    self.youngest = Some(Placed { offset: self.offset, header, void });
+                    self.settled.is_pending = !header.is_popped();
+                }
+                self.offset = pages.after(self.offset, &header);
+            }
+        }
+    }
+
+    fn show(&mut self, cells: &Cells<'_>) -> Option<Io> {
+        self.step = Step::Done;
+        let item = self.youngest?;
+        let geometry = self.ring.pages.geometry;
+        let len = geometry.round_up(item.header.len.into());
+        if len as usize > cells.record.len() {
+            return None;
+        }
+        self.settled.page = self.page;
+        self.settled.youngest = Some(item.header.len.into());
+        Some(Io::read(self.at(item.offset + geometry.word()), len, Place::Record))
+    }
+
+    /// Reads what stands at the offset, or goes on if there can be nothing.
+    fn look(&mut self, seen: Step, none: Step) -> Option<Io> {
+        let len = self.ring.pages.look(self.offset);
+        if len == 0 {
+            self.step = none;
+            return None;
+        }
+        self.step = seen;
+        Some(Io::read(self.at(self.offset), len, Place::Scratch))
+    }
 }
 
-/// Zeroes the data of an item that was never finished. Its header, which may be weak, is made good first: as long as the
-/// data waver, it has to say how long they are.
-async fn void<F: NorFlash>(
-    pages: &mut Pages<'_, F>,
-    page: u16,
-    item: &Placed,
-) -> Result<Verdict, GuardError<F::Error>> {
-    let word = pages.geometry.word();
-    let cells = item.header.word();
-    pages.program(page, item.offset, cells.get(..word as usize).unwrap_or_default()).await?;
-    pages.zero(page, item.offset + word, pages.after(item)).await?;
-    Ok(Verdict::Void)
-}
-
-/// The last item of a closed page that still tells what it was.
-async fn last_legible<F: NorFlash>(pages: &mut Pages<'_, F>, page: u16) -> Result<Option<Placed>, F::Error> {
-    let mut offset = pages.geometry.first_item();
-    let mut last = None;
-    while let Ok(item) = pages.item_from(page, offset).await? {
-        offset = pages.after(&item);
-        if !item.void {
-            last = Some(item);
+impl Job for Mount<'_> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+        let Pages { geometry, .. } = self.ring.pages;
+        let word = geometry.word();
+        loop {
+            let io = match &mut self.step {
+                Step::Front => {
+                    self.step = Step::FrontRead;
+                    Some(Io::read(self.at(0), 2 * word, Place::Scratch))
+                }
+                Step::FrontRead => {
+                    let (magic, mark) = cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
+                    self.is_exact &= geometry.magic_word().starts_with(magic);
+                    self.start.see(mark);
+                    if self.is_exact {
+                        self.step = Step::BackRead;
+                        Some(self.read_word(geometry.end_mark()))
+                    } else {
+                        self.step = Step::Decide;
+                        None
+                    }
+                }
+                Step::BackRead => {
+                    self.end.see(cells.scratch(word));
+                    self.step = if self.again() { Step::Front } else { Step::Decide };
+                    None
+                }
+                Step::Decide => self.decide(cells),
+                Step::Erase(erase) => {
+                    let io = erase.next(cells)?;
+                    if io.is_none() {
+                        self.ring.erases += 1;
+                        if self.tail == 0 {
+                            self.decided(PageState::Open, cells);
+                        } else {
+                            self.step = Step::Youngest;
+                        }
+                    }
+                    io
+                }
+                Step::Order => {
+                    self.order(cells);
+                    None
+                }
+                Step::Tidy => self.tidy(cells),
+                Step::Begin => {
+                    self.offset = geometry.first_item();
+                    self.spent = self.offset;
+                    self.step = Step::Look;
+                    Some(self.ring.pages.begin(self.page, cells))
+                }
+                Step::Look => {
+                    let io = self.look(Step::Seen, Step::Done);
+                    if io.is_none() {
+                        self.to_last();
+                    }
+                    io
+                }
+                Step::Seen => {
+                    self.seen(cells);
+                    None
+                }
+                Step::Head => self.head(cells),
+                Step::First => self.first(cells),
+                Step::Whole => self.whole(cells),
+                Step::HardenData => {
+                    let len = self.data_len();
+                    let io = Io::program(self.at(self.offset + word), len, Place::Record);
+                    self.decide_last(true);
+                    (len > 0).then_some(io)
+                }
+                Step::Void(end) => {
+                    let end = *end;
+                    let io = self.zero_to(end, word, cells);
+                    if io.is_none() {
+                        self.step = Step::Spend;
+                    }
+                    io
+                }
+                Step::Spend => {
+                    self.offset = self.spent;
+                    self.step = Step::SpendTail;
+                    None
+                }
+                // Of the words before the tail one at most is in doubt, so they are zeroed together; the tail is another.
+                Step::SpendTail => {
+                    let (to, at_once) =
+                        if self.offset < self.tail { (self.tail, SCRATCH as u32) } else { (self.tail + word, word) };
+                    let io = self.zero_to(to, at_once, cells);
+                    if io.is_none() {
+                        self.step = Step::Behind { has_spent: false };
+                    }
+                    io
+                }
+                Step::Behind { has_spent } => {
+                    self.step = Step::BehindRead { has_spent: *has_spent };
+                    if self.offset < geometry.end_mark() {
+                        Some(self.read_word(self.offset))
+                    } else {
+                        cells.scratch_mut().fill(0xff);
+                        None
+                    }
+                }
+                Step::BehindRead { has_spent } => {
+                    let has_spent = *has_spent;
+                    let is_spent = cells.scratch(word).iter().all(|&byte| byte == 0);
+                    let to = self.offset + if is_spent || has_spent { word } else { 0 };
+                    let io = self.zero_to(to, word, cells);
+                    self.step = if is_spent {
+                        Step::Behind { has_spent: true }
+                    } else {
+                        Step::Rest(BlankCheck::new(self.at(self.offset), self.at(geometry.end_mark())))
+                    };
+                    io
+                }
+                Step::Rest(check) => match check.next(cells) {
+                    Ok(io) => Some(io),
+                    Err(is_blank) => self.rest(is_blank, cells),
+                },
+                Step::CloseDamaged => {
+                    self.close_damaged();
+                    None
+                }
+                Step::Youngest => {
+                    self.to_youngest();
+                    None
+                }
+                Step::LookBack => self.look(Step::SeenBack, Step::Show),
+                Step::SeenBack => {
+                    self.seen_back(cells);
+                    None
+                }
+                Step::Show => self.show(cells),
+                Step::Done => return Ok(None),
+            };
+            if io.is_some() {
+                return Ok(io);
+            }
         }
     }
-    Ok(last)
 }

@@ -60,6 +60,10 @@ impl<'a> Stored<'a> {
     /// The most bytes that stand before the body.
     pub(crate) const HEAD_MAX: usize = 1 + 1 + 4 + 10 + 3 + 5 + 10 + 10 + 5 + 1 + 3;
 
+    /// The shortest stored record: version, lane, incarnation, and one byte for each of the numbers.
+    #[cfg(feature = "outbox")]
+    pub(crate) const LEN_MIN: u32 = 1 + 1 + 4 + 1 + 1 + 1 + 1 + 1;
+
     /// Reads a stored record; what follows the body is padding. `None` for bytes that are not one.
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let mut stored = Self {
@@ -139,7 +143,7 @@ impl Cause {
 /// Puts a record together in `buffer`, whose bytes from `HEAD_MAX` on already hold the body (`record.body` is
 /// ignored), and pads it to the flash's word, so that it is programmed at once. Gives the length.
 #[cfg(feature = "outbox")]
-pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, word: u32) -> Option<usize> {
+pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, word: u32) -> Option<u32> {
     let mut head = [0; Stored::HEAD_MAX];
     let head_len = record.write_head(&mut head, body_len)?;
     let end = head_len + body_len;
@@ -148,5 +152,5 @@ pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, 
     buffer.copy_within(Stored::HEAD_MAX..Stored::HEAD_MAX + body_len, head_len);
     buffer.get_mut(..head_len)?.copy_from_slice(head.get(..head_len)?);
     buffer.get_mut(end..padded)?.fill(0xff);
-    Some(padded)
+    Some(padded as u32)
 }

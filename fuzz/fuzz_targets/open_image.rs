@@ -324,8 +324,8 @@ fn live<const R: usize, const W: usize, const E: usize>(
 }
 
 type Handles<'r, const R: usize, const W: usize, const E: usize> = (
-    Outbox<'r, &'r Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, Stopped>,
-    Dispatcher<'r, &'r Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, Stopped>,
+    Outbox<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
+    Dispatcher<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
 );
 
 async fn boot<const R: usize, const W: usize, const E: usize>(
@@ -333,7 +333,7 @@ async fn boot<const R: usize, const W: usize, const E: usize>(
     operations: &[Operation],
     model: &mut Model,
 ) -> bool {
-    let mut memory = Resources::<_, LANES, PAGES, RECORD, BUFFER, NoopRawMutex, Stopped>::new();
+    let mut memory = Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, Stopped>::new();
     let before = chip.image();
     chip.reset_counts();
     model.opened += 1;
@@ -479,7 +479,7 @@ fn enqueued<E: std::fmt::Debug>(result: Result<Key, EnqueueError<E>>, lane: u8, 
 }
 
 async fn pending<const R: usize, const W: usize, const E: usize>(
-    outbox: &Outbox<'_, &Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, Stopped>,
+    outbox: &Outbox<'_, &Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
     lane: u8,
     model: &Model,
 ) -> Vec<Key> {
@@ -490,7 +490,7 @@ async fn pending<const R: usize, const W: usize, const E: usize>(
 }
 
 async fn dead<const R: usize, const W: usize, const E: usize>(
-    outbox: &Outbox<'_, &Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, Stopped>,
+    outbox: &Outbox<'_, &Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
     model: &Model,
 ) -> Vec<Key> {
     let mut keys = Vec::new();

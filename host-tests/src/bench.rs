@@ -28,8 +28,8 @@ const BATCH: usize = 64;
 
 /// The flash of an RP2040 as embassy-rp drives it.
 type Flash = Chip<4, 1, PAGE>;
-type Device<'r> = Outbox<'r, &'r Flash, 1, PAGES, RECORD, NoopRawMutex, VirtualClock<'r>>;
-type Sender<'r> = Dispatcher<'r, &'r Flash, 1, PAGES, RECORD, NoopRawMutex, VirtualClock<'r>>;
+type Device<'r> = Outbox<'r, &'r Flash, 1, RECORD, NoopRawMutex, VirtualClock<'r>>;
+type Sender<'r> = Dispatcher<'r, &'r Flash, 1, RECORD, NoopRawMutex, VirtualClock<'r>>;
 
 /// Flash operations per record.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -117,7 +117,7 @@ fn chip() -> Flash {
 /// Opens an outbox with a lane of so many pages and uses it.
 fn with_outbox<T>(chip: &Flash, pages: u16, use_it: impl FnOnce(Device<'_>, &mut Sender<'_>) -> T) -> T {
     let clock = Cell::new(86_400_000);
-    let mut resources = Resources::<_, 1, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+    let mut resources = Resources::<_, 1, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
     let device = DeviceId::new("meter-0042").expect("it is a device id");
     let config = Config::new(device, [LaneConfig::new(pages)]);
     let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(&clock), 1, config));

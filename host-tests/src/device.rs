@@ -29,8 +29,6 @@ pub type Flash = Chip<4, 4, PAGE>;
 pub const PAGE: usize = 512;
 /// Bytes before the rings on this flash: two halves of metadata.
 pub const METADATA: usize = 2 * 4096;
-/// The largest ring that a test may configure.
-pub const RING_PAGES: usize = 16;
 /// Room for the largest [`Note`].
 pub const RECORD: usize = 40;
 /// Enough for every number of lanes, so that `Device` can leave it open.
@@ -136,9 +134,9 @@ pub fn keys(kept: &[Kept]) -> Vec<Key> {
 /// A booted device.
 pub struct Device<'c, F, const LANES: usize, const RECORD: usize> {
     /// What the application has.
-    pub outbox: Outbox<'c, F, LANES, RING_PAGES, RECORD, NoopRawMutex, Uptime>,
+    pub outbox: Outbox<'c, F, LANES, RECORD, NoopRawMutex, Uptime>,
     /// What the sender has.
-    pub dispatcher: Dispatcher<'c, F, LANES, RING_PAGES, RECORD, NoopRawMutex, Uptime>,
+    pub dispatcher: Dispatcher<'c, F, LANES, RECORD, NoopRawMutex, Uptime>,
     /// Its clock.
     pub uptime: Uptime,
     events: Subscriber<'c, NoopRawMutex>,
@@ -155,7 +153,7 @@ where
         // struct. It is small; a test may leak it.
         let resources: &'c mut _ =
             Box::leak(Box::new(
-                Resources::<F, LANES, RING_PAGES, RECORD, BUFFER, NoopRawMutex, Uptime>::new(),
+                Resources::<F, LANES, RECORD, BUFFER, NoopRawMutex, Uptime>::new(),
             ));
         let uptime = Uptime::default();
         let (outbox, dispatcher) =

@@ -23,7 +23,6 @@ use crate::soak::Tally;
 pub const LANES: usize = 2;
 const LANE_PAGES: [u16; LANES] = [4, 3];
 const DEAD_PAGES: u16 = 2;
-const PAGES: usize = 4;
 const POLICIES: [Policy; LANES] =
     [Policy { evicts: false, gives_up: false }, Policy { evicts: true, gives_up: true }];
 const MAX_AGE: Duration = Duration::from_secs(3600);
@@ -78,9 +77,9 @@ impl Clock for VirtualClock<'_> {
 }
 
 type Device<'r, const R: usize, const W: usize, const E: usize, const RECORD: usize> =
-    Outbox<'r, &'r Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, VirtualClock<'r>>;
+    Outbox<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
 type Sender<'r, const R: usize, const W: usize, const E: usize, const RECORD: usize> =
-    Dispatcher<'r, &'r Chip<R, W, E>, LANES, PAGES, RECORD, NoopRawMutex, VirtualClock<'r>>;
+    Dispatcher<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
 
 /// Why a session ended.
 #[derive(Debug)]
@@ -328,7 +327,7 @@ impl<const N: usize> Life<N> {
         mut next: impl FnMut(&mut fastrand::Rng) -> Option<Step>,
     ) -> End {
         let mut resources =
-            Resources::<_, LANES, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+            Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = match opened {
@@ -645,7 +644,7 @@ impl<const N: usize> Life<N> {
         clock: &Cell<u64>,
     ) -> Result<(), String> {
         let mut resources =
-            Resources::<_, LANES, PAGES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+            Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = opened.map_err(|error| format!("wedged: opening failed: {error}"))?;

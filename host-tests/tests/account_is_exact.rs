@@ -23,7 +23,7 @@ fn config() -> Config<1> {
 /// Opens the outbox and binds its two handles.
 macro_rules! open {
     ($chip:expr, $clock:expr, $outbox:ident, $dispatcher:ident) => {
-        let mut resources = Resources::<_, 1, 4, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+        let mut resources = Resources::<_, 1, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let opened = block_on(pillarbox::new(&mut resources, $chip, VirtualClock($clock), 7, config()));
         #[allow(unused_mut)]
         let ($outbox, mut $dispatcher) = opened.expect("the flash is sound");
@@ -112,7 +112,7 @@ fn every_way_to_give_up_a_record_is_told_by_its_reason() {
 }
 
 fn keys_of(
-    dispatcher: &mut pillarbox::Dispatcher<'_, &Flash, 1, 4, RECORD, NoopRawMutex, VirtualClock<'_>>,
+    dispatcher: &mut pillarbox::Dispatcher<'_, &Flash, 1, RECORD, NoopRawMutex, VirtualClock<'_>>,
     most: usize,
 ) -> Vec<Key> {
     let mut keys = Vec::new();

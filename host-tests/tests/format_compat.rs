@@ -25,7 +25,7 @@ const LANES: usize = 2;
 const RECORD: usize = 40;
 const BUFFER: usize = buffer_size(LANES, RECORD);
 
-type Memory<'r, F> = Resources<'r, F, LANES, 4, RECORD, BUFFER, NoopRawMutex, Stopped>;
+type Memory<'r, F> = Resources<'r, F, LANES, RECORD, BUFFER, NoopRawMutex, Stopped>;
 
 /// A clock that shows the time of the boot in question, so that images are the same every time.
 #[derive(Clone, Copy)]

@@ -20,7 +20,7 @@ type Flash = Chip<4, 4, 256>;
 fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError<FlashError>> {
     let before = chip.image();
     let clock = Cell::new(1);
-    let mut resources = Resources::<_, 1, 4, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+    let mut resources = Resources::<_, 1, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
     let device = DeviceId::new("meter-1").expect("it is a device id");
     let config = Config::new(device, [LaneConfig::new(4).evict_oldest()]);
     chip.reset_counts();

@@ -244,7 +244,7 @@ fn every_mistake_in_a_configuration_has_its_error() {
     assert_eq!(layout_error(&chip, &config([])), LayoutError::Lanes);
     assert_eq!(layout_error(&chip, &config([lane]).at(100)), LayoutError::Origin);
     assert_eq!(layout_error(&chip, &config([LaneConfig::new(1)])), LayoutError::Pages);
-    assert_eq!(layout_error(&chip, &config([LaneConfig::new(17)])), LayoutError::Pages);
+    assert_eq!(layout_error(&chip, &config([LaneConfig::new(4097)])), LayoutError::Pages);
     assert_eq!(layout_error(&chip, &config([lane]).dead_letter_pages(1)), LayoutError::Pages);
     assert_eq!(layout_error(&chip, &config([lane.room(96)])), LayoutError::Capacity);
     let last_page = u32::MAX - PAGE as u32 + 1;
@@ -254,7 +254,7 @@ fn every_mistake_in_a_configuration_has_its_error() {
 #[test]
 fn seven_lanes_are_too_many() {
     let chip = chip();
-    let mut resources = Resources::<_, 7, 4, RECORD, { buffer_size(7, RECORD) }, NoopRawMutex, Uptime>::new();
+    let mut resources = Resources::<_, 7, RECORD, { buffer_size(7, RECORD) }, NoopRawMutex, Uptime>::new();
     let opened = block_on(pillarbox::new(
         &mut resources,
         &chip,

@@ -25,7 +25,7 @@ fn config<const LANES: usize>() -> Config<LANES> {
 fn open<const LANES: usize, const BUFFER: usize>(
     chip: &Flash,
 ) -> Option<OpenError<host_tests::flash::FlashError>> {
-    let mut memory = Resources::<_, LANES, 2, 40, BUFFER, NoopRawMutex, Stopped>::new();
+    let mut memory = Resources::<_, LANES, 40, BUFFER, NoopRawMutex, Stopped>::new();
     block_on(pillarbox::new(&mut memory, chip, Stopped, 7, config::<LANES>())).err()
 }
 

@@ -22,7 +22,7 @@ pub const RECORD: usize = 64;
 pub const BUFFER: usize = buffer_size(1, RECORD);
 
 /// All the memory of the measured outbox.
-pub type Memory = Resources<'static, StubFlash, 1, PAGES, RECORD, BUFFER, CriticalSectionRawMutex, Ticks>;
+pub type Memory = Resources<'static, StubFlash, 1, RECORD, BUFFER, CriticalSectionRawMutex, Ticks>;
 
 /// What the programs post.
 #[derive(Serialize, EncodedSize, Record)]

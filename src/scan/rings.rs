@@ -5,8 +5,9 @@ use embedded_storage_async::nor_flash::ReadNorFlash;
 use super::{ScanError, check_bounds};
 use crate::{
     Geometry, Layout, Stored,
-    item::Judgement,
-    pages::{PageState, Pages},
+    io::is_blank,
+    item::{Header, Judgement},
+    pages::{PageState, Pages, Slot},
 };
 
 /// A ring of the region.
@@ -59,85 +60,105 @@ pub async fn items<F: ReadNorFlash>(
     check_bounds(flash, origin, geometry, layout.pages(), buffer)?;
     let lanes = (0..).map(Ring::Lane).zip(layout.lanes.iter().copied());
     for (ring, span) in lanes.chain([(Ring::DeadLetters, layout.dead_letters)]) {
-        let mut pages = Pages { flash, geometry, origin, span };
-        let mut page = oldest(&mut pages).await?;
+        let mut reader = Reader { flash, pages: Pages::new(geometry, origin, span) };
+        let mut page = reader.oldest().await?;
         for _ in 0..span.pages {
-            if state_of(&mut pages, page).await? != PageState::Open {
-                items_of_page(&mut pages, ring, page, buffer, &mut show).await?;
+            if reader.state_of(page).await? != PageState::Open {
+                reader.items_of_page(ring, page, buffer, &mut show).await?;
             }
-            page = pages.next(page);
+            page = reader.pages.next(page);
         }
     }
     Ok(())
 }
 
-/// The page behind the one in use, as the boot check would find it.
-async fn oldest<F: ReadNorFlash>(pages: &mut Pages<'_, F>) -> Result<u16, F::Error> {
-    let count = pages.span.pages;
-    let mut in_use = None;
-    let mut previous = state_of(pages, count.saturating_sub(1)).await?;
-    for page in 0..count {
-        let state = state_of(pages, page).await?;
-        let next = state_of(pages, pages.next(page)).await?;
-        let rank = match (previous, state, next) {
-            (_, PageState::InUse, PageState::Open) => 3,
-            (_, PageState::InUse, _) => 2,
-            (PageState::Closed, PageState::Open, _) => 1,
-            _ => 0,
-        };
-        if rank > in_use.map_or(0, |(best, _)| best) {
-            in_use = Some((rank, page));
+/// A ring's pages on a flash that is only read.
+struct Reader<'f, F> {
+    flash: &'f mut F,
+    pages: Pages,
+}
+
+impl<F: ReadNorFlash> Reader<'_, F> {
+    async fn read(&mut self, page: u16, offset: u32, cells: &mut [u8]) -> Result<(), F::Error> {
+        self.flash.read(self.pages.address(page, offset), cells).await
+    }
+
+    /// The page behind the one in use, as the boot check would find it.
+    async fn oldest(&mut self) -> Result<u16, F::Error> {
+        let pages = self.pages;
+        let mut best = (0, 0);
+        for page in 0..pages.count {
+            let previous = self.state_of(pages.previous(page)).await?;
+            let state = self.state_of(page).await?;
+            let rank = PageState::rank(previous, state, self.state_of(pages.next(page)).await?);
+            if rank > best.0 {
+                best = (rank, pages.next(page));
+            }
         }
-        previous = state;
+        Ok(best.1)
     }
-    Ok(in_use.map_or(0, |(_, page)| pages.next(page)))
+
+    /// What a page's marks say. One without its magic was being erased: it holds nothing, like one that is open.
+    async fn state_of(&mut self, page: u16) -> Result<PageState, F::Error> {
+        let geometry = self.pages.geometry;
+        let word = geometry.word() as usize;
+        let mut cells = [0xff; 3 * Geometry::WORD_MAX];
+        let (front, end) = cells.split_at_mut_checked(2 * word).unwrap_or_default();
+        let end = end.get_mut(..word).unwrap_or_default();
+        self.read(page, 0, front).await?;
+        self.read(page, geometry.end_mark(), end).await?;
+        let (magic, start) = front.split_at_checked(word).unwrap_or_default();
+        Ok(if !geometry.magic_word().starts_with(magic) || is_blank(start) {
+            PageState::Open
+        } else if is_blank(end) {
+            PageState::InUse
+        } else {
+            PageState::Closed
+        })
+    }
+
+    async fn items_of_page(
+        &mut self,
+        ring: Ring,
+        page: u16,
+        buffer: &mut [u8],
+        show: &mut impl FnMut(Item<'_>),
+    ) -> Result<(), F::Error> {
+        let geometry = self.pages.geometry;
+        let mut offset = geometry.first_item();
+        loop {
+            let mut cells = [0; 2 * Geometry::WORD_MAX];
+            let cells = cells.get_mut(..self.pages.look(offset) as usize).unwrap_or_default();
+            if !cells.is_empty() {
+                self.read(page, offset, cells).await?;
+            }
+            match self.pages.slot(offset, cells) {
+                Slot::End => return Ok(()),
+                Slot::Spent => offset += geometry.word(),
+                Slot::Item { header, .. } => {
+                    let len = usize::from(header.len);
+                    let padded = geometry.round_up(header.len.into()) as usize;
+                    let data = buffer.get_mut(..padded).unwrap_or_default();
+                    self.read(page, offset + geometry.word(), data).await?;
+                    let (state, record) = judge(ring, &header, data.get(..len).unwrap_or_default());
+                    show(Item { ring, page, offset, state, record });
+                    offset = self.pages.after(offset, &header);
+                }
+            }
+        }
+    }
 }
 
-/// What a page's marks say. One without its magic was being erased: it holds nothing, like one that is open.
-async fn state_of<F: ReadNorFlash>(pages: &mut Pages<'_, F>, page: u16) -> Result<PageState, F::Error> {
-    if pages.span.pages == 0 {
-        return Ok(PageState::Open);
+fn judge<'d>(ring: Ring, header: &Header, data: &'d [u8]) -> (State, Option<Stored<'d>>) {
+    let belongs = |record: &Stored<'_>| match ring {
+        Ring::Lane(lane) => record.key.lane == lane,
+        Ring::DeadLetters => true,
+    };
+    let record = Stored::decode(data).filter(belongs);
+    match (header.judge(data), record) {
+        _ if header.is_popped() => (State::Removed, record),
+        (Judgement::Whole, Some(record)) => (State::Pending, Some(record)),
+        (Judgement::PopCut, record) => (State::Removed, record),
+        (Judgement::Whole | Judgement::Corrupt, _) => (State::Corrupt, None),
     }
-    let word = pages.geometry.word() as usize;
-    let mut cells = [0xff; 3 * Geometry::WORD_MAX];
-    let (front, end) = cells.split_at_mut_checked(2 * word).unwrap_or_default();
-    let end = end.get_mut(..word).unwrap_or_default();
-    pages.read(page, 0, front).await?;
-    pages.read(page, pages.geometry.end_mark(), end).await?;
-    let (magic, start) = front.split_at_checked(word).unwrap_or_default();
-    let is_set = |mark: &[u8]| mark.iter().any(|&byte| byte != 0xff);
-    Ok(if !pages.geometry.magic_word().starts_with(magic) || !is_set(start) {
-        PageState::Open
-    } else if is_set(end) {
-        PageState::Closed
-    } else {
-        PageState::InUse
-    })
-}
-
-async fn items_of_page<F: ReadNorFlash>(
-    pages: &mut Pages<'_, F>,
-    ring: Ring,
-    page: u16,
-    buffer: &mut [u8],
-    show: &mut impl FnMut(Item<'_>),
-) -> Result<(), F::Error> {
-    let mut offset = pages.geometry.first_item();
-    while let Ok(placed) = pages.item_from(page, offset).await? {
-        offset = pages.after(&placed);
-        let data = pages.data(page, &placed, buffer).await?.map(|data| &*data).unwrap_or_default();
-        let belongs = |record: &Stored<'_>| match ring {
-            Ring::Lane(lane) => record.key.lane == lane,
-            Ring::DeadLetters => true,
-        };
-        let record = Stored::decode(data).filter(belongs);
-        let (state, record) = match (placed.header.judge(data), record) {
-            _ if placed.header.is_popped() => (State::Removed, record),
-            (Judgement::Whole, Some(record)) => (State::Pending, Some(record)),
-            (Judgement::PopCut, record) => (State::Removed, record),
-            (Judgement::Whole | Judgement::Corrupt, _) => (State::Corrupt, None),
-        };
-        show(Item { ring, page, offset: placed.offset, state, record });
-    }
-    Ok(())
 }

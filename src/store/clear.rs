@@ -5,13 +5,9 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use super::Store;
-use crate::{
-    Clock, Entry, Error, Reason,
-    ledger::{DEAD_LETTERS, Intent},
-    ring::Visit,
-};
+use crate::{Clock, Depth, Entry, Error, Reason, ledger::Intent, rings::Rings, walk::Visit};
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize> Store<'r, F, M, C, LANES, PAGES>
+impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -21,7 +17,7 @@ where
     pub(crate) async fn clear(&mut self) -> Result<u32, Error<F::Error>> {
         self.ready().await?;
         let mut entries: Vec<(Entry, u32), 16> = Vec::new();
-        for ring in (0..LANES as u8).chain([DEAD_LETTERS]) {
+        for ring in Rings::<F, LANES>::numbers() {
             self.pass(ring, &mut |stored, _| {
                 let entry = Entry::of(stored.key, Reason::Cleared);
                 // Nothing stays pending, so an entry may cover what lies between two records.
@@ -38,31 +34,31 @@ where
         }
         // From here to the commit nothing is waited for: either all of it is given up, or nothing.
         for (entry, records) in &entries {
-            self.ledger.account.explain(*entry);
-            self.note_given_up(entry, *records);
+            self.books.give_up(*entry, *records);
         }
         self.carry_out(Intent::Clear).await?;
-        Ok(self.ledger.incarnation)
+        Ok(self.books.ledger.incarnation)
     }
 
     pub(super) async fn finish_clear(&mut self) -> Result<(), Error<F::Error>> {
-        for ring in (0..LANES as u8).chain([DEAD_LETTERS]) {
-            let (this, _, flash, _) = self.parts(ring)?;
-            let pages = 0..this.pages_count();
-            this.erase(flash, pages).await?;
+        for ring in Rings::<F, LANES>::numbers() {
+            for page in 0..self.rings.ring(ring)?.pages.count {
+                self.rings.erase(ring, page).await?;
+            }
             self.mount(ring).await?;
         }
-        self.leave_incarnation();
-        for lane in &mut self.lanes {
-            lane.stats.depth = crate::Depth { records: 0, bytes: 0, is_exact: true };
-            lane.oldest = None;
+        let books = &mut self.books;
+        books.leave_incarnation();
+        for lane in &mut books.lanes {
+            lane.stats.depth = Depth { records: 0, bytes: 0, is_exact: true };
+            (lane.oldest, lane.appended) = (None, None);
         }
-        for ledger in &mut self.ledger.lanes {
+        for ledger in &mut books.ledger.lanes {
             ledger.attempts.clear();
         }
-        self.ledger.late.clear();
-        self.dead_youngest = None;
-        self.ledger.intent = None;
+        books.ledger.late.clear();
+        books.dead_youngest = None;
+        books.ledger.intent = None;
         self.commit().await
     }
 }

@@ -6,9 +6,9 @@ use heapless::Vec;
 
 use super::Store;
 use crate::{
-    Cause, Clock, Entry, Error, Event, Key, Reason, Rejection, Stored, Tag, Timestamp, Window,
-    ledger::{ATTEMPTS, Attempts, FORMER, Former, TAGS},
-    ring::Visit,
+    Cause, Clock, Depth, Entry, Error, Event, Key, Reason, Rejection, Stored, Timestamp, Window,
+    ledger::{ATTEMPTS, Attempts},
+    walk::{Here, Scope, Sight, Visit},
 };
 
 /// Counters that the receiver remembers above the floor; nothing beyond is sent.
@@ -20,10 +20,7 @@ const BRAKE: u8 = 8;
 /// Rejections handled in one pass; the rest come again.
 const REJECTIONS: usize = 8;
 
-/// Gaps explained at once; the receiver asks again for the rest.
-const GAPS: usize = 8;
-
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize> Store<'r, F, M, C, LANES, PAGES>
+impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -36,75 +33,87 @@ where
         take: &mut dyn FnMut(&Stored<'_>) -> bool,
     ) -> Result<Window, Error<F::Error>> {
         self.ready().await?;
-        self.expire(lane).await?;
-        self.unpin(lane).await?;
+        self.clear_front(lane).await?;
         let next = self.lane(lane)?.next;
-        let mut first = None;
-        let mut previous = None;
-        let mut gaps: Vec<Entry, GAPS> = Vec::new();
-        let (mut taken, mut bytes, mut corrupt, mut last) = (0, 0, 0, None);
-        let pass = self
-            .pass(lane, &mut |stored, here| {
-                let (start, _) = *first.get_or_insert((stored.key, stored.time));
-                let far = stored.key.counter.saturating_sub(start.counter) >= WINDOW;
-                if stored.key.incarnation != start.incarnation || far {
-                    return Visit::Stop;
-                }
-                // What could not be read lay between this record and the one before it.
-                if let (Some(previous), true) = (previous, here.corrupt > corrupt) {
-                    let _ = gaps.push(between(previous, stored.key, Reason::Corrupt));
-                }
-                (previous, corrupt) = (Some(stored.key), here.corrupt);
-                if !take(stored) {
-                    return Visit::Stop;
-                }
-                taken += 1;
-                bytes += Self::GEOMETRY.item_span(stored_len(stored, Self::GEOMETRY.word()));
-                last = Some(stored.key);
-                Visit::Keep
-            })
-            .await?;
-        let this = self.lane_mut(lane)?;
+        let mut first: Option<(Key, Timestamp)> = None;
+        let mut last: Option<Key> = None;
+        let (mut taken, mut bytes, mut corrupt) = (0, 0, 0);
+        let books = &mut self.books;
+        let visit = &mut |stored: &Stored<'_>, here: Here| {
+            let (start, _) = *first.get_or_insert((stored.key, stored.time));
+            if is_beyond(start, stored.key) {
+                return Visit::Stop;
+            }
+            // What could not be read lay between this record and the one before it.
+            if let (Some(previous), true) = (last, here.corrupt > corrupt) {
+                let from = previous.counter + 1;
+                let len = stored.key.counter.saturating_sub(from);
+                books.fill(Entry { first: from, len, ..Entry::of(stored.key, Reason::Corrupt) });
+            }
+            corrupt = here.corrupt;
+            if !take(stored) {
+                return Visit::Stop;
+            }
+            last = Some(stored.key);
+            taken += 1;
+            bytes += here.span;
+            Visit::Keep
+        };
+        let walked = self.rings.walk(lane, Scope::Pending, visit).await?;
+        books.note_corruption(lane, walked.corrupt);
+        let this = self.lane(lane)?;
         this.oldest = first.map(|(_, time)| time);
-        if pass.complete {
-            this.stats.depth = crate::Depth { records: u32::from(taken), bytes, is_exact: true };
+        if walked.is_complete {
+            this.stats.depth = Depth { records: u32::from(taken), bytes, is_exact: true };
         }
-        self.explain_gaps(&gaps).await?;
-        let incarnation = first.map_or(self.ledger.incarnation, |(key, _)| key.incarnation);
-        let issued = if incarnation == self.ledger.incarnation {
+        if self.books.must_commit {
+            self.commit().await?;
+        }
+        let ledger = &self.books.ledger;
+        let (incarnation, floor) =
+            first.map_or((ledger.incarnation, next), |(key, _)| (key.incarnation, key.counter));
+        let issued = if incarnation == ledger.incarnation {
             next
         } else {
-            let former = self.ledger.former.iter().find(|former| former.incarnation == incarnation);
+            let former = ledger.former.iter().find(|former| former.incarnation == incarnation);
             let issued = former.and_then(|former| former.issued.get(usize::from(lane)).copied());
-            issued.unwrap_or(last.map_or(0, |key: Key| key.counter + 1))
+            issued.unwrap_or(last.map_or(0, |key| key.counter + 1))
         };
-        let floor = first.map_or(next, |(key, _)| key.counter);
-        Ok(Window { incarnation, lane, floor, issued, taken, has_more: !pass.complete })
+        Ok(Window { incarnation, lane, floor, issued, taken, has_more: !walked.is_complete })
     }
 
-    /// A record that others have overtaken goes to the dead letters when nothing else is left in the window.
-    async fn unpin(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
-        let Some(overtaken) = self.lane(lane)?.overtaken else { return Ok(()) };
-        let mut head = None;
-        let mut is_pinned = false;
-        self.pass(lane, &mut |stored, here| match head {
-            None => {
-                head = Some((stored.key, here.page));
-                Visit::Keep
+    /// Sends to the dead letters what has grown too old, and a record that others have overtaken when nothing else is
+    /// left in its window.
+    async fn clear_front(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
+        loop {
+            let this = self.lane(lane)?;
+            let (max_age, overtaken) = (this.config.max_age, this.overtaken);
+            if max_age.is_none() && overtaken.is_none() {
+                return Ok(());
             }
-            Some((head, _)) => {
-                let head: Key = head;
-                let of_one = stored.key.incarnation == head.incarnation;
-                is_pinned = of_one && stored.key.counter.saturating_sub(head.counter) >= WINDOW;
-                Visit::Stop
-            }
-        })
-        .await?;
-        match head {
-            Some((key, page)) if is_pinned && key == overtaken => {
-                self.park(lane, page, key, Cause::Blocking).await
-            }
-            _ => Ok(()),
+            let mut head: Option<(Key, Timestamp, u16)> = None;
+            let mut is_alone = false;
+            self.pass(lane, &mut |stored, here| match head {
+                None => {
+                    head = Some((stored.key, stored.time, here.page));
+                    if overtaken == Some(stored.key) { Visit::Keep } else { Visit::Stop }
+                }
+                Some((first, ..)) => {
+                    let of_one = first.incarnation == stored.key.incarnation;
+                    is_alone = of_one && is_beyond(first, stored.key);
+                    Visit::Stop
+                }
+            })
+            .await?;
+            let Some((key, time, page)) = head else { return Ok(()) };
+            let age = self.books.age_ms(&time);
+            let is_old = max_age.zip(age).is_some_and(|(max, age)| u128::from(age) > max.as_millis());
+            let cause = match (is_old, is_alone) {
+                (true, _) => Cause::Expired,
+                (_, true) => Cause::Blocking,
+                _ => return Ok(()),
+            };
+            self.park(lane, page, key, cause).await?;
         }
     }
 
@@ -129,56 +138,36 @@ where
         if keys.is_empty() {
             return Ok(0);
         }
-        if self.lane(ring).is_ok_and(|lane| lane.is_counted) {
+        if self.books.lane(ring).is_some_and(|lane| lane.is_counted) {
             self.commit().await?;
         }
-        let events = self.events.immediate_publisher();
-        let mut found = 0;
-        let (mut removed, mut bytes) = (0, 0);
-        let mut delivered = [0; LANES];
-        // There are no more live tags than this.
-        let mut tags: Vec<(Key, Tag), TAGS> = Vec::new();
-        let mut count = |key: Key, tag: Option<Tag>, span: u32| {
-            removed += 1;
-            bytes += span;
-            if let Some(delivered) = delivered.get_mut(usize::from(key.lane)) {
-                *delivered += 1;
-            }
-            let _ = tag.map(|tag| tags.push((key, tag)));
-        };
-        let mut last = None;
+        let (mut found, mut removed) = (0, 0);
         let mut oldest: Option<(Key, Timestamp)> = None;
-        let result = self
-            .pass(ring, &mut |stored, _| {
-                // The one before has been removed by now.
-                if let Some((key, tag, span)) = last.take() {
-                    count(key, tag, span);
+        let books = &mut self.books;
+        let visit = &mut |stored: &Stored<'_>, here: Here| {
+            let key = stored.key;
+            if here.sight == Sight::Removed {
+                removed += 1;
+                books.note_removed(ring, 1, here.span);
+                books.forget_tag(key);
+                if let Some(lane) = books.lane(key.lane) {
+                    lane.stats.delivered += 1;
                 }
-                if !keys.contains(&stored.key) {
-                    oldest.get_or_insert((stored.key, stored.time));
-                    return Visit::Keep;
-                }
-                found += 1;
-                let span = Self::GEOMETRY.item_span(stored_len(stored, Self::GEOMETRY.word()));
-                last = Some((stored.key, stored.tag, span));
-                events.publish_immediate(Event::Delivered(stored.key));
-                if found == keys.len() { Visit::RemoveAndStop } else { Visit::Remove }
-            })
-            .await;
-        if let (Some((key, tag, span)), true) = (last, result.is_ok()) {
-            count(key, tag, span);
-        }
-        for (key, tag) in tags {
-            self.forget_tag(key, tag);
-        }
-        for ledger in &mut self.ledger.lanes {
+                books.publish(Event::Delivered(key));
+                return Visit::Keep;
+            }
+            if !keys.contains(&key) {
+                oldest.get_or_insert((key, stored.time));
+                return Visit::Keep;
+            }
+            found += 1;
+            if found == keys.len() { Visit::RemoveAndStop } else { Visit::Remove }
+        };
+        let result = self.rings.walk(ring, Scope::Pending, visit).await;
+        for ledger in &mut books.ledger.lanes {
             ledger.attempts.retain(|attempts| !keys.contains(&attempts.key));
         }
-        self.note_removed(ring, removed, bytes);
-        for (lane, delivered) in self.lanes.iter_mut().zip(delivered) {
-            lane.stats.delivered += delivered;
-        }
-        if let Ok(lane) = self.lane_mut(ring) {
+        if let Some(lane) = books.lane(ring) {
             lane.oldest = oldest.map(|(_, time)| time);
             if removed > 0 {
                 lane.parked_in_a_row = 0;
@@ -187,7 +176,7 @@ where
             // Of the record that could not be removed nobody knows whether it is there.
             lane.stats.depth.is_exact &= result.is_ok();
         }
-        result?;
+        books.note_corruption(ring, result?.corrupt);
         Ok(removed)
     }
 
@@ -195,7 +184,7 @@ where
     pub(crate) async fn reject(&mut self, lane: u8, keys: &[Key]) -> Result<Rejection, Error<F::Error>> {
         self.ready().await?;
         let mut found: Vec<(Key, u16), REJECTIONS> = Vec::new();
-        let counted = self.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.attempts.clone());
+        let counted = self.books.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.attempts.clone());
         let counted = counted.unwrap_or_default();
         let mut alive: Vec<Key, ATTEMPTS> = Vec::new();
         let mut last = None;
@@ -216,9 +205,9 @@ where
         let is_gone = |key: &Key| {
             let passed = last
                 .is_some_and(|last: Key| last.incarnation == key.incarnation && last.counter >= key.counter);
-            (passed || pass.complete) && !alive.contains(key)
+            (passed || pass.is_complete) && !alive.contains(key)
         };
-        if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) {
+        if let Some(ledger) = self.books.ledger.lanes.get_mut(usize::from(lane)) {
             ledger.attempts.retain(|attempts| !is_gone(&attempts.key));
         }
         let mut rejection = Rejection::default();
@@ -226,13 +215,13 @@ where
             let Some(attempts) = self.count_attempt(key) else {
                 continue;
             };
-            let this = self.lane_mut(lane)?;
+            let this = self.lane(lane)?;
             if attempts < this.config.max_attempts {
                 this.stats.retried += 1;
                 rejection.retrying += 1;
                 // Written at 1, 2, 4, 8, ...: few writes, and a reboot forgets less than half.
-                self.must_commit |= attempts.is_power_of_two();
-                self.publish(Event::Retrying { key, attempts });
+                self.books.must_commit |= attempts.is_power_of_two();
+                self.books.publish(Event::Retrying { key, attempts });
             } else if this.parked_in_a_row >= BRAKE {
                 this.stats.retried += 1;
                 rejection.retrying += 1;
@@ -244,9 +233,9 @@ where
             }
         }
         if rejection.is_paused {
-            self.publish(Event::ParkingPaused { lane });
+            self.books.publish(Event::ParkingPaused { lane });
         }
-        if self.must_commit {
+        if self.books.must_commit {
             self.commit().await?;
         }
         Ok(rejection)
@@ -254,14 +243,14 @@ where
 
     /// Parking goes on, whatever was rejected before.
     pub(crate) fn resume_parking(&mut self) {
-        for lane in &mut self.lanes {
+        for lane in &mut self.books.lanes {
             lane.parked_in_a_row = 0;
         }
     }
 
     /// How often a record was rejected, this time included; `None` if too many others are being counted.
     fn count_attempt(&mut self, key: Key) -> Option<u16> {
-        let attempts = &mut self.ledger.lanes.get_mut(usize::from(key.lane))?.attempts;
+        let attempts = &mut self.books.ledger.lanes.get_mut(usize::from(key.lane))?.attempts;
         if let Some(known) = attempts.iter_mut().find(|known| known.key == key) {
             known.count = known.count.saturating_add(1);
             return Some(known.count);
@@ -269,116 +258,59 @@ where
         attempts.push(Attempts { key, count: 1 }).ok().map(|()| 1)
     }
 
-    /// Sends records that have grown too old to the dead letters.
-    async fn expire(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
-        let Some(max_age) = self.lane(lane)?.config.max_age else {
-            return Ok(());
-        };
-        loop {
-            let mut oldest = None;
-            self.pass(lane, &mut |stored, here| {
-                oldest = Some((stored.key, stored.time, here.page));
-                Visit::Stop
-            })
-            .await?;
-            let Some((key, time, page)) = oldest else {
-                return Ok(());
-            };
-            if self.age_ms(&time).is_none_or(|age| u128::from(age) <= max_age.as_millis()) {
-                return Ok(());
-            }
-            self.park(lane, page, key, Cause::Expired).await?;
-        }
-    }
-
     /// The receiver knows of these entries now.
     pub(crate) fn confirm(&mut self, entries: &[Entry]) {
-        self.ledger.account.confirm(entries);
+        self.books.ledger.account.confirm(entries);
     }
 
     /// The receiver has no explanation for these counters: whatever is not pending is given one, "lost" if there is
     /// no better.
     pub(crate) async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
         self.ready().await?;
-        let mut gaps: Vec<Entry, GAPS> = Vec::new();
         let mut from = asked.first;
-        let end = match self.lane(asked.lane)?.next {
-            next if asked.incarnation == self.ledger.incarnation => asked.end().min(next),
-            _ => asked.end(),
+        let next = self.lane(asked.lane)?.next;
+        let is_of_this = asked.incarnation == self.books.ledger.incarnation;
+        let end = if is_of_this { asked.end().min(next) } else { asked.end() };
+        let books = &mut self.books;
+        let mut explain_until = |until: u64, from: u64| {
+            let len = until.min(end).saturating_sub(from);
+            books.fill(Entry { first: from, len, reason: Reason::Lost, ..asked });
         };
-        self.pass(asked.lane, &mut |stored, _| {
+        let visit = &mut |stored: &Stored<'_>, _: Here| {
             let Key { incarnation, counter, .. } = stored.key;
             if incarnation != asked.incarnation || counter < from {
                 return Visit::Keep;
             }
-            let until = counter.min(end);
-            let gap = Entry { first: from, len: until.saturating_sub(from), reason: Reason::Lost, ..asked };
+            explain_until(counter, from);
             from = counter + 1;
-            if (gap.len > 0 && gaps.push(gap).is_err()) || counter >= end { Visit::Stop } else { Visit::Keep }
-        })
-        .await?;
-        if from < end && !gaps.is_full() {
-            let _ = gaps.push(Entry { first: from, len: end - from, reason: Reason::Lost, ..asked });
-        }
-        self.explain_gaps(&gaps).await
-    }
-
-    async fn explain_gaps(&mut self, gaps: &[Entry]) -> Result<(), Error<F::Error>> {
-        let before = self.ledger.account.clone();
-        for gap in gaps {
-            self.ledger.account.fill(*gap);
-        }
-        if before == self.ledger.account {
-            return Ok(());
-        }
-        for gap in gaps {
-            self.note_given_up(gap, u32::try_from(gap.len).unwrap_or(u32::MAX));
-        }
-        self.commit().await
+            if counter >= end { Visit::Stop } else { Visit::Keep }
+        };
+        let walked = self.rings.walk(asked.lane, Scope::Pending, visit).await?;
+        explain_until(end, from);
+        books.note_corruption(asked.lane, walked.corrupt);
+        if books.must_commit { self.commit().await } else { Ok(()) }
     }
 
     /// Takes a new incarnation for new records; those that are pending keep theirs.
     pub(crate) async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
         self.ready().await?;
-        self.leave_incarnation();
+        self.books.leave_incarnation();
         self.commit().await?;
-        Ok(self.ledger.incarnation)
-    }
-
-    /// The counters start anew under another incarnation; the books of this one stay open.
-    pub(super) fn leave_incarnation(&mut self) {
-        let mut former = Former { incarnation: self.ledger.incarnation, issued: Vec::new() };
-        for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
-            let _ = former.issued.push(lane.next);
-            (lane.next, lane.ceiling) = (0, 0);
-            (ledger.next, ledger.ceiling, ledger.count) = (0, 0, None);
-            ledger.tags.clear();
-        }
-        if self.ledger.former.len() == FORMER {
-            self.ledger.former.remove(0);
-        }
-        let _ = self.ledger.former.push(former);
-        self.ledger.incarnation = self.random.u32(..);
+        Ok(self.books.ledger.incarnation)
     }
 
     /// Earlier incarnations whose books are open.
     pub(crate) fn formers(&self) -> impl Iterator<Item = (u32, &[u64])> {
-        self.ledger.former.iter().map(|former| (former.incarnation, former.issued.as_slice()))
+        self.books.ledger.former.iter().map(|former| (former.incarnation, former.issued.as_slice()))
     }
 
     /// The receiver has closed the books of an earlier incarnation.
     pub(crate) fn close_former(&mut self, incarnation: u32) {
-        self.ledger.former.retain(|former| former.incarnation != incarnation);
+        self.books.ledger.former.retain(|former| former.incarnation != incarnation);
     }
 }
 
-fn between(previous: Key, next: Key, reason: Reason) -> Entry {
-    let first = previous.counter + 1;
-    Entry { first, len: next.counter.saturating_sub(first), ..Entry::of(next, reason) }
-}
-
-/// Bytes that a record takes as an item's data.
-fn stored_len(stored: &Stored<'_>, word: u32) -> u32 {
-    let body_len = stored.body.len();
-    ((stored.head_len(body_len) + body_len) as u32).next_multiple_of(word)
+/// Whether a record cannot be in one batch with the first.
+fn is_beyond(first: Key, key: Key) -> bool {
+    key.incarnation != first.incarnation || key.counter.saturating_sub(first.counter) >= WINDOW
 }

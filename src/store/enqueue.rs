@@ -4,12 +4,13 @@
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
-use super::{Store, Youngest};
+use super::Store;
 use crate::{
     Cause, Clock, EnqueueError, Entry, Error, Event, Key, Kind, Reason, Stored, Tag, WhenFull,
+    io::Fault,
     ledger::{Intent, Tagged},
-    ring::{RingError, Room, Visit},
     stored::assemble,
+    walk::{Here, Scope, Sight, Visit},
 };
 
 /// Counters that one write of the metadata leases; after an unclean boot at most so many are uncertain.
@@ -18,7 +19,7 @@ pub(crate) const LEASE: u64 = 64;
 /// Encodes a record's body into a buffer; `None` if it does not fit.
 pub(crate) type Encode<'e> = dyn FnMut(&mut [u8]) -> Option<usize> + 'e;
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize> Store<'r, F, M, C, LANES, PAGES>
+impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -37,23 +38,34 @@ where
             self.reserve_tag(lane, tag).await?;
         }
         self.lease(lane).await?;
-        let (key, page, len) = match self.append(lane, kind, tag, encode, Room::Free).await {
-            Err(EnqueueError::Full) => {
-                let room = self.make_room(lane).await?;
-                self.append(lane, kind, tag, encode, room).await?
+        let mut may_make_room = true;
+        loop {
+            let (key, len) = self.mint(lane, kind, tag, encode)?;
+            let pushed = self.rings.push(lane, len).await;
+            let this = self.lane(lane)?;
+            match pushed {
+                Ok((page, corrupt)) => {
+                    this.minting = None;
+                    this.next = key.counter + 1;
+                    this.appended = tag.map(|tag| Tagged { tag, counter: key.counter, page });
+                    self.books.note_corruption(lane, corrupt);
+                    self.books.note_queued(key, Self::GEOMETRY.item_span(len));
+                    // Should this fail or be dropped, the next operation takes it up.
+                    self.adopt(lane).await?;
+                    return Ok(key);
+                }
+                Err(Fault::Full) => {
+                    // Nothing was written: the counter is still free.
+                    this.minting = None;
+                    if !may_make_room {
+                        return Err(EnqueueError::Full);
+                    }
+                    may_make_room = false;
+                    self.make_room(lane).await?;
+                }
+                Err(fault) => return Err(Error::from(fault).into()),
             }
-            appended => appended?,
-        };
-        self.ledger.intent = None;
-        self.note_queued(key, len);
-        if tag.is_some() {
-            // Should this fail or be dropped, the next operation takes it up.
-            let youngest = Youngest { key, page, len, tag, is_pending: true };
-            self.appended = Some(youngest);
-            self.adopt(&youngest).await?;
-            self.appended = None;
         }
-        Ok(key)
     }
 
     /// Sees to it that the next counter is below the durable ceiling.
@@ -64,7 +76,7 @@ where
             return Err(EnqueueError::Exhausted);
         }
         if next >= ceiling {
-            if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) {
+            if let Some(ledger) = self.books.kept(lane) {
                 ledger.ceiling = next + LEASE;
             }
             self.commit().await?;
@@ -72,167 +84,127 @@ where
         Ok(())
     }
 
-    async fn append(
+    /// Takes the next counter and puts the record together.
+    fn mint(
         &mut self,
         lane: u8,
         kind: Kind,
         tag: Option<Tag>,
         encode: &mut Encode<'_>,
-        room: Room,
-    ) -> Result<(Key, u16, usize), EnqueueError<F::Error>> {
-        let body = self.buffer.get_mut(Stored::HEAD_MAX..).ok_or(EnqueueError::TooLarge)?;
-        let body_len = encode(body).ok_or(EnqueueError::TooLarge)?;
+    ) -> Result<(Key, u32), EnqueueError<F::Error>> {
         let counter = self.lane(lane)?.next;
-        let key = Key { incarnation: self.ledger.incarnation, lane, counter };
-        let stored = Stored { key, kind, time: self.timestamp(), tag, cause: None, body: &[] };
-        let len =
-            assemble(self.buffer, &stored, body_len, Self::GEOMETRY.word()).ok_or(EnqueueError::TooLarge)?;
-        if len > usize::from(self.layout.record_max) {
-            return Err(EnqueueError::TooLarge);
-        }
-        self.lane_mut(lane)?.minting = Some(counter);
-        let (ring, cache, flash, buffer) = self.parts(lane)?;
-        let pushed = ring.push(flash, cache, buffer.get(..len).unwrap_or_default(), room).await;
-        let this = self.lane_mut(lane)?;
-        match pushed {
-            Ok(page) => {
-                this.minting = None;
-                this.next = counter + 1;
-                Ok((key, page, len))
+        let key = self.books.key(lane, counter);
+        let stored = Stored { key, kind, time: self.books.timestamp(), tag, cause: None, body: &[] };
+        let record = &mut *self.rings.cells.record;
+        let len = record.get_mut(Stored::HEAD_MAX..).and_then(encode).and_then(|body_len| {
+            assemble(record, &stored, body_len, Self::GEOMETRY.word())
+        });
+        let largest = u32::from(self.books.layout.record_max);
+        let len = len.filter(|len| *len <= largest).ok_or(EnqueueError::TooLarge)?;
+        self.lane(lane)?.minting = Some(counter);
+        Ok((key, len))
+    }
+
+    /// Finds room in a full lane, in the way that costs least.
+    async fn make_room(&mut self, lane: u8) -> Result<(), EnqueueError<F::Error>> {
+        loop {
+            // Pages at the front that hold nothing pending go first; looking for the oldest record erases them.
+            self.pass(lane, &mut |_, _| Visit::Stop).await?;
+            let ring = self.rings.ring(lane)?;
+            let (oldest, next) = (ring.head.0, ring.pages.next(ring.head.0));
+            if ring.has_open_page() {
+                return Ok(());
             }
-            Err(error) => {
-                if matches!(error, RingError::Full) {
-                    // Nothing was written: the counter is still free.
-                    this.minting = None;
-                }
-                Err(error.into())
+            if !self.is_settled(lane, next).await? {
+                return self.evict(lane, oldest).await;
+            }
+            // A few records that nobody takes pin the ring, while all behind them is gone.
+            while let Some(key) = self.first_pending(lane, oldest).await? {
+                self.park(lane, oldest, key, Cause::Blocking).await?;
             }
         }
     }
 
-    /// Finds room in a full lane, in the way that costs least.
-    async fn make_room(&mut self, lane: u8) -> Result<Room, EnqueueError<F::Error>> {
-        // Pages at the front that hold nothing pending go first; looking for the oldest record erases them.
-        let erases = self.lane(lane)?.ring.erases;
-        let mut oldest = None;
-        self.pass(lane, &mut |_, here| {
-            oldest = Some(here.page);
-            Visit::Stop
-        })
-        .await?;
-        let Some(oldest) = oldest else {
-            return Ok(Room::OldestPage);
-        };
-        if self.lane(lane)?.ring.erases > erases {
-            return Ok(Room::Free);
-        }
-        let next = self.lane(lane)?.ring.next(oldest);
-        if self.is_settled(lane, next).await? {
-            self.park_page(lane, oldest).await?;
-            return Ok(Room::OldestPage);
-        }
-        self.publish(Event::Full { lane });
+    /// Gives the oldest page up, if the lane's policy allows it.
+    async fn evict(&mut self, lane: u8, oldest: u16) -> Result<(), EnqueueError<F::Error>> {
+        self.books.publish(Event::Full { lane });
         if self.lane(lane)?.config.when_full == WhenFull::Refuse {
             return Err(EnqueueError::Full);
         }
         if let Some(last) = self.explain_page(lane, oldest, |_| Reason::Evicted).await? {
-            self.ledger.intent = Some(Intent::Evict { ring: lane, page: oldest, last });
-            self.commit().await?;
+            self.carry_out(Intent::Evict { ring: lane, page: oldest, last }).await?;
         }
-        // The append itself erases the page. If it comes to nothing, the intent does.
-        Ok(Room::OldestPage)
+        Ok(())
     }
 
     /// Whether a page has held records, and all of them are gone.
     async fn is_settled(&mut self, lane: u8, page: u16) -> Result<bool, Error<F::Error>> {
         let mut has_held = false;
-        let mut note = |_: &[u8], pending: bool| {
+        let visit = &mut |_: &Stored<'_>, here: Here| {
             has_held = true;
-            !pending
+            if here.sight == Sight::Pending { Visit::Stop } else { Visit::Keep }
         };
-        let (ring, _, flash, buffer) = self.parts(lane)?;
-        let pending = ring.walk(flash, page, buffer, &mut note).await?;
-        Ok(has_held && pending.is_none())
+        Ok(self.rings.walk(lane, Scope::Page(page), visit).await?.is_complete && has_held)
     }
 
-    /// A few records that nobody takes pin the ring, while all behind them is gone: they go to the dead letters.
-    async fn park_page(&mut self, lane: u8, page: u16) -> Result<(), Error<F::Error>> {
-        loop {
-            let mut found = None;
-            let mut note = |data: &[u8], pending: bool| {
-                found = Stored::decode(data).filter(|_| pending).map(|stored| stored.key);
-                found.is_none()
-            };
-            let (ring, _, flash, buffer) = self.parts(lane)?;
-            ring.walk(flash, page, buffer, &mut note).await?;
-            match found {
-                Some(key) => self.park(lane, page, key, Cause::Blocking).await?,
-                None => return Ok(()),
+    async fn first_pending(&mut self, lane: u8, page: u16) -> Result<Option<Key>, Error<F::Error>> {
+        let mut found = None;
+        let visit = &mut |stored: &Stored<'_>, here: Here| {
+            if here.sight != Sight::Pending {
+                return Visit::Keep;
             }
-        }
+            found = Some(stored.key);
+            Visit::Stop
+        };
+        self.rings.walk(lane, Scope::Page(page), visit).await?;
+        Ok(found)
     }
 
     /// Makes sure that there is a place for this tag in the lane's index.
     async fn reserve_tag(&mut self, lane: u8, tag: Tag) -> Result<(), EnqueueError<F::Error>> {
-        let tags = |store: &Self| store.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.tags.clone());
-        let known = tags(self).ok_or(EnqueueError::Storage(Error::NoSuchLane))?;
-        if !known.is_full() || known.iter().any(|tagged| tagged.tag == tag) {
-            return Ok(());
-        }
-        // Some may have been delivered before the last boot.
-        for tagged in &known {
-            let key = Key { incarnation: self.ledger.incarnation, lane, counter: tagged.counter };
-            let (ring, _, flash, buffer) = self.parts(lane)?;
-            if ring.find(flash, tagged.page, key, buffer).await?.is_none() {
-                self.forget_tag(key, tagged.tag);
+        let mut at = 0;
+        loop {
+            let ledger = self.books.kept(lane).ok_or(Error::NoSuchLane)?;
+            if !ledger.tags.is_full() || ledger.tags.iter().any(|tagged| tagged.tag == tag) {
+                return Ok(());
             }
-        }
-        if tags(self).is_some_and(|tags| tags.is_full()) { Err(EnqueueError::TooManyTags) } else { Ok(()) }
-    }
-
-    /// The record is gone: its tag is free, unless a younger record has it.
-    pub(super) fn forget_tag(&mut self, key: Key, tag: Tag) {
-        if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(key.lane)) {
-            ledger.tags.retain(|tagged| tagged.tag != tag || tagged.counter != key.counter);
-        }
-    }
-
-    /// Takes up a record that was appended, but whose append never returned.
-    pub(super) async fn adopt(&mut self, youngest: &Youngest) -> Result<(), Error<F::Error>> {
-        match youngest.tag {
-            Some(tag) if youngest.key.incarnation == self.ledger.incarnation => {
-                let tagged = Tagged { tag, counter: youngest.key.counter, page: youngest.page };
-                self.supersede(youngest.key.lane, tagged).await
+            // Some may have been delivered before the last boot.
+            let Tagged { counter, page, .. } = *ledger.tags.get(at).ok_or(EnqueueError::TooManyTags)?;
+            let key = self.books.key(lane, counter);
+            if self.find(lane, page, key).await?.is_none() {
+                self.books.forget_tag(key);
             }
-            _ => Ok(()),
+            at += 1;
         }
     }
 
-    /// Makes a record that is in the ring the newest of its tag, and removes the one that was.
-    async fn supersede(&mut self, lane: u8, new: Tagged) -> Result<(), Error<F::Error>> {
-        let at = usize::from(lane);
-        let Some(ledger) = self.ledger.lanes.get(at) else { return Ok(()) };
-        let old = ledger.tags.iter().find(|tagged| tagged.tag == new.tag).copied();
-        if old.is_some_and(|old| old.counter >= new.counter) {
-            return Ok(());
+    /// Takes up the tag of a record that was appended: it becomes the newest of its tag, and the one that was is
+    /// removed.
+    pub(super) async fn adopt(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
+        let Some(new) = self.lane(lane)?.appended else { return Ok(()) };
+        let known = self.books.kept(lane).and_then(|ledger| {
+            ledger.tags.iter().find(|tagged| tagged.tag == new.tag).copied()
+        });
+        if known.is_none_or(|old| old.counter < new.counter) {
+            let mut removal = None;
+            if let Some(old) = known {
+                let key = self.books.key(lane, old.counter);
+                removal = self.find(lane, old.page, key).await?.map(|_| (key, old.page));
+            }
+            // From here to the commit nothing is waited for: what the ledger says is all of it or nothing.
+            if let Some(ledger) = self.books.kept(lane) {
+                ledger.tags.retain(|tagged| tagged.tag != new.tag);
+                // There is a place for it: it was reserved, or its predecessor's.
+                let _ = ledger.tags.push(new);
+            }
+            if let Some((key, page)) = removal {
+                self.books.give_up(Entry::of(key, Reason::Superseded), 1);
+                self.books.ledger.intent = Some(Intent::Remove { ring: lane, page, key });
+            }
+            self.commit().await?;
+            self.finish().await?;
         }
-        let mut removal = None;
-        if let Some(old) = old {
-            let key = Key { incarnation: self.ledger.incarnation, lane, counter: old.counter };
-            let (ring, _, flash, buffer) = self.parts(lane)?;
-            let pending = ring.find(flash, old.page, key, buffer).await?;
-            removal = pending.map(|_| (key, old.page));
-        }
-        // From here to the commit nothing is waited for: what the ledger says is all of it or nothing.
-        let Some(ledger) = self.ledger.lanes.get_mut(at) else { return Ok(()) };
-        ledger.tags.retain(|tagged| tagged.tag != new.tag);
-        // There is a place for it: it was reserved, or its predecessor's.
-        let _ = ledger.tags.push(new);
-        self.must_commit = true;
-        let Some((key, page)) = removal else { return self.commit().await };
-        let entry = Entry::of(key, Reason::Superseded);
-        self.ledger.account.explain(entry);
-        self.note_given_up(&entry, 1);
-        self.carry_out(Intent::Remove { ring: lane, page, key }).await
+        self.lane(lane)?.appended = None;
+        Ok(())
     }
 }

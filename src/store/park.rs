@@ -6,12 +6,13 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use super::Store;
 use crate::{
     Cause, Clock, Entry, Error, Event, Key, Reason, Stored,
+    io::Fault,
     ledger::{DEAD_LETTERS, Intent},
-    ring::{RingError, Room, Visit},
     stored::assemble,
+    walk::Visit,
 };
 
-impl<'r, F, M, C, const LANES: usize, const PAGES: usize> Store<'r, F, M, C, LANES, PAGES>
+impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -26,13 +27,13 @@ where
         cause: Cause,
     ) -> Result<(), Error<F::Error>> {
         let entry = Entry::of(key, Reason::Parked);
-        self.ledger.account.explain(entry);
-        if let Some(ledger) = self.ledger.lanes.get_mut(usize::from(lane)) {
+        self.books.ledger.account.explain(entry);
+        if let Some(ledger) = self.books.kept(lane) {
             ledger.attempts.retain(|attempts| attempts.key != key);
         }
         self.carry_out(Intent::Park { lane, page, key, cause }).await?;
-        self.note_given_up(&entry, 1);
-        self.publish(Event::Parked { key, cause });
+        self.books.note_given_up(&entry, 1);
+        self.books.publish(Event::Parked { key, cause });
         Ok(())
     }
 
@@ -44,69 +45,44 @@ where
         key: Key,
         cause: Cause,
     ) -> Result<(), Error<F::Error>> {
-        let (ring, _, flash, buffer) = self.parts(lane)?;
-        if ring.find(flash, page, key, buffer).await?.is_none() {
-            return Ok(());
-        }
-        if self.dead_youngest != Some(key) {
-            match self.copy(lane, page, key, cause, Room::Free).await {
-                Err(RingError::Full) => {
-                    let room = self.make_dead_room().await?;
-                    self.copy(lane, page, key, cause, room).await?;
+        while let Some(len) = self.find(lane, page, key).await?
+            && self.books.dead_youngest != Some(key)
+        {
+            let len = self.rewrite(len, cause).ok_or(Error::NotWritten)?;
+            match self.rings.push(DEAD_LETTERS, len).await {
+                Ok((_, corrupt)) => {
+                    self.books.note_corruption(DEAD_LETTERS, corrupt);
+                    self.books.dead_youngest = Some(key);
                 }
-                copied => copied?,
+                Err(Fault::Full) => self.make_dead_room().await?,
+                Err(fault) => return Err(fault.into()),
             }
-            self.dead_youngest = Some(key);
         }
         self.remove(lane, page, key).await
     }
 
-    async fn copy(
-        &mut self,
-        lane: u8,
-        page: u16,
-        key: Key,
-        cause: Cause,
-        room: Room,
-    ) -> Result<(), RingError<F::Error>> {
-        let (ring, _, flash, buffer) = self.parts(lane).map_err(|_| RingError::Disordered)?;
-        let Some(item) = ring.find(flash, page, key, buffer).await? else {
-            return Ok(());
-        };
-        let len = self.rewrite(item.header.len.into(), cause).ok_or(RingError::Disordered)?;
-        let record = self.buffer.get(..len).unwrap_or_default();
-        self.dead.push(&mut self.flash, None, record, room).await?;
-        Ok(())
-    }
-
-    /// Puts the record in the buffer together again, with the cause of its death.
-    fn rewrite(&mut self, len: usize, cause: Cause) -> Option<usize> {
-        let stored = Stored::decode(self.buffer.get(..len)?)?;
+    /// Puts the record in memory together again, with the cause of its death.
+    fn rewrite(&mut self, len: u32, cause: Cause) -> Option<u32> {
+        let record = &mut *self.rings.cells.record;
+        let stored = Stored::decode(record.get(..len as usize)?)?;
         let body_len = stored.body.len();
         let body_at = stored.head_len(body_len);
         let head = Stored { cause: Some(cause), body: &[], ..stored };
-        self.buffer.get(..Stored::HEAD_MAX + body_len)?;
-        self.buffer.copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
-        assemble(self.buffer, &head, body_len, Self::GEOMETRY.word())
+        record.get(..Stored::HEAD_MAX + body_len)?;
+        record.copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
+        assemble(record, &head, body_len, Self::GEOMETRY.word())
     }
 
     /// Makes room in the dead letters. What they lose is explained for good.
-    async fn make_dead_room(&mut self) -> Result<Room, Error<F::Error>> {
-        let erases = self.dead.erases;
-        let mut oldest = None;
-        self.pass(DEAD_LETTERS, &mut |_, here| {
-            oldest = Some(here.page);
-            Visit::Stop
-        })
-        .await?;
-        if self.dead.erases > erases {
-            return Ok(Room::Free);
-        }
-        if let Some(page) = oldest {
+    async fn make_dead_room(&mut self) -> Result<(), Error<F::Error>> {
+        self.pass(DEAD_LETTERS, &mut |_, _| Visit::Stop).await?;
+        if !self.rings.dead.has_open_page() {
+            let page = self.rings.dead.head.0;
             self.explain_page(DEAD_LETTERS, page, final_reason).await?;
             self.commit().await?;
+            self.rings.erase(DEAD_LETTERS, page).await?;
         }
-        Ok(Room::OldestPage)
+        Ok(())
     }
 
     /// Where a dead letter lies, and for which reason it would be given up.
@@ -127,10 +103,10 @@ where
     /// way already.
     pub(crate) async fn retry(&mut self, key: Key) -> Result<bool, Error<F::Error>> {
         self.ready().await?;
-        if self.ledger.late.contains(&key) {
+        if self.books.ledger.late.contains(&key) {
             return Ok(true);
         }
-        if self.find_dead(key).await?.is_none() || self.ledger.late.push(key).is_err() {
+        if self.find_dead(key).await?.is_none() || self.books.ledger.late.push(key).is_err() {
             return Ok(false);
         }
         self.commit().await?;
@@ -144,10 +120,10 @@ where
             return Ok(false);
         };
         let entry = Entry::of(key, reason);
-        self.ledger.account.explain(entry);
-        self.ledger.late.retain(|late| *late != key);
+        self.books.ledger.account.explain(entry);
+        self.books.ledger.late.retain(|late| *late != key);
         self.carry_out(Intent::Remove { ring: DEAD_LETTERS, page, key }).await?;
-        self.note_given_up(&entry, 1);
+        self.books.note_given_up(&entry, 1);
         Ok(true)
     }
 
@@ -157,23 +133,23 @@ where
         take: &mut dyn FnMut(&Stored<'_>) -> bool,
     ) -> Result<(), Error<F::Error>> {
         self.ready().await?;
-        if self.ledger.late.is_empty() {
+        if self.books.ledger.late.is_empty() {
             return Ok(());
         }
-        let late = self.ledger.late.clone();
         let mut found = heapless::Vec::<Key, { crate::ledger::LATE }>::new();
-        let pass = self
-            .pass(DEAD_LETTERS, &mut |stored, _| {
-                if !late.contains(&stored.key) {
-                    return Visit::Keep;
-                }
-                let _ = found.push(stored.key);
-                if take(stored) { Visit::Keep } else { Visit::Stop }
-            })
-            .await?;
-        if pass.complete {
+        let late = &self.books.ledger.late;
+        let visit = &mut |stored: &Stored<'_>, _| {
+            if !late.contains(&stored.key) {
+                return Visit::Keep;
+            }
+            let _ = found.push(stored.key);
+            if take(stored) { Visit::Keep } else { Visit::Stop }
+        };
+        let walked = self.rings.walk(DEAD_LETTERS, crate::walk::Scope::Pending, visit).await?;
+        self.books.note_corruption(DEAD_LETTERS, walked.corrupt);
+        if walked.is_complete {
             // Others have made room for younger dead letters.
-            self.ledger.late.retain(|key| found.contains(key));
+            self.books.ledger.late.retain(|key| found.contains(key));
         }
         Ok(())
     }
@@ -182,8 +158,8 @@ where
     pub(crate) async fn settle_late(&mut self, keys: &[Key]) -> Result<u32, Error<F::Error>> {
         let removed = self.settle(DEAD_LETTERS, keys).await?;
         for key in keys {
-            self.ledger.account.forget(*key);
-            self.ledger.late.retain(|late| late != key);
+            self.books.ledger.account.forget(*key);
+            self.books.ledger.late.retain(|late| late != key);
         }
         Ok(removed)
     }

@@ -6,10 +6,10 @@
 
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use pillarbox::{Config, Dispatcher, Key, Outbox, Stored};
-use size::{BUFFER, Memory, PAGES, RECORD, Reading, StubFlash, Ticks, keep};
+use size::{BUFFER, Memory, RECORD, Reading, StubFlash, Ticks, keep};
 
-type Sender = Dispatcher<'static, StubFlash, 1, PAGES, RECORD, CriticalSectionRawMutex, Ticks>;
-type Poster = Outbox<'static, StubFlash, 1, PAGES, RECORD, CriticalSectionRawMutex, Ticks>;
+type Sender = Dispatcher<'static, StubFlash, 1, RECORD, CriticalSectionRawMutex, Ticks>;
+type Poster = Outbox<'static, StubFlash, 1, RECORD, CriticalSectionRawMutex, Ticks>;
 
 /// The size of what a function returns; futures have no names.
 const fn returned<A, Fut>(_: &impl FnOnce(A) -> Fut) -> u32 {

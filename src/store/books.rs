@@ -1,0 +1,284 @@
+//! What the outbox knows without looking at the flash: the ledger, the counters, the numbers it shows, the time.
+
+use embassy_sync::blocking_mutex::raw::RawMutex;
+use heapless::Vec;
+
+use crate::{
+    Clock, Depth, Entry, Event, Key, LaneConfig, LaneStats, Layout, Reason, Timestamp,
+    clock::WallClock,
+    event::Channel,
+    ledger::{DEAD_LETTERS, FORMER, Former, LaneLedger, Ledger, Tagged},
+    rings::Youngest,
+};
+
+/// What is known of a lane only until the power goes.
+pub(crate) struct Lane {
+    pub(super) config: LaneConfig,
+    /// The next counter.
+    pub(super) next: u64,
+    /// The ceiling that is durable: counters below it may be handed out.
+    pub(super) ceiling: u64,
+    /// A counter that was taken for a record whose append has begun and has not returned.
+    pub(super) minting: Option<u64>,
+    /// A record that is in the ring with a tag that is not taken up yet.
+    pub(super) appended: Option<Tagged>,
+    /// Records parked since something was last delivered.
+    pub(super) parked_in_a_row: u8,
+    pub(super) stats: LaneStats,
+    pub(super) oldest: Option<Timestamp>,
+    /// The oldest record, when younger ones were settled before it.
+    pub(super) overtaken: Option<Key>,
+    /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
+    pub(super) is_counted: bool,
+}
+
+impl Lane {
+    pub(super) fn new(config: LaneConfig) -> Self {
+        Self {
+            config,
+            next: 0,
+            ceiling: 0,
+            minting: None,
+            appended: None,
+            parked_in_a_row: 0,
+            stats: LaneStats::default(),
+            oldest: None,
+            overtaken: None,
+            is_counted: false,
+        }
+    }
+}
+
+/// The outbox's memory of itself.
+pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
+    pub(crate) events: &'r Channel<M>,
+    pub(super) clock: C,
+    pub(super) wall: WallClock,
+    pub(super) layout: Layout,
+    pub(super) random: fastrand::Rng,
+    /// Tells this boot from another with the same number.
+    pub(super) boot_nonce: u32,
+    pub(super) ledger: Ledger<LANES>,
+    /// The ledger holds something that has to be durable before anything else happens.
+    pub(super) must_commit: bool,
+    pub(super) lanes: Vec<Lane, LANES>,
+    /// The rings are checked for the first time.
+    pub(super) is_opening: bool,
+    /// A ring has just got pages in the middle of its order.
+    pub(super) is_growing: bool,
+    /// Somebody has subscribed.
+    is_heard: bool,
+    /// What happened before anybody listened.
+    unheard: Vec<Event, 2>,
+    /// The youngest dead letter, by which an unfinished move knows that its copy has been made.
+    pub(super) dead_youngest: Option<Key>,
+    pub(super) corrupt: u32,
+}
+
+impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
+    pub(super) fn new(
+        events: &'r Channel<M>,
+        clock: C,
+        layout: Layout,
+        lanes: &[LaneConfig; LANES],
+        entropy: u64,
+    ) -> Self {
+        let mut random = fastrand::Rng::with_seed(entropy);
+        Self {
+            events,
+            clock,
+            wall: WallClock::unknown(),
+            layout,
+            boot_nonce: random.u32(..),
+            ledger: Ledger::fresh(random.u32(..)),
+            random,
+            must_commit: false,
+            lanes: lanes.iter().map(|lane| Lane::new(*lane)).collect(),
+            is_opening: true,
+            is_growing: false,
+            is_heard: false,
+            unheard: Vec::new(),
+            dead_youngest: None,
+            corrupt: 0,
+        }
+    }
+
+    pub(super) fn lane(&mut self, lane: u8) -> Option<&mut Lane> {
+        self.lanes.get_mut(usize::from(lane))
+    }
+
+    /// A lane's part of the ledger.
+    pub(super) fn kept(&mut self, lane: u8) -> Option<&mut LaneLedger> {
+        self.ledger.lanes.get_mut(usize::from(lane))
+    }
+
+    pub(super) fn key(&self, lane: u8, counter: u64) -> Key {
+        Key { incarnation: self.ledger.incarnation, lane, counter }
+    }
+
+    #[inline(never)]
+    pub(super) fn publish(&mut self, event: Event) {
+        let is_about_the_region = matches!(event, Event::Formatted { .. } | Event::Corruption { .. });
+        if is_about_the_region && !self.is_heard {
+            // If there are more, the statistics tell.
+            let _ = self.unheard.push(event);
+        }
+        self.events.immediate_publisher().publish_immediate(event);
+    }
+
+    /// Tells the first who listens what happened at boot.
+    pub(crate) fn catch_up(&mut self) {
+        self.is_heard = true;
+        for event in core::mem::take(&mut self.unheard) {
+            self.publish(event);
+        }
+    }
+
+    pub(super) fn timestamp(&self) -> Timestamp {
+        let uptime_ms = self.clock.uptime_ms();
+        Timestamp { boot: self.ledger.boot, uptime_ms, wall_ms: self.wall.now(uptime_ms) }
+    }
+
+    pub(super) fn age_ms(&self, time: &Timestamp) -> Option<u64> {
+        self.wall.age_ms(time, self.ledger.boot, self.clock.uptime_ms())
+    }
+
+    /// A ring was checked. Continues a lane where the last boot left it; later, finds out what became of the record
+    /// that was being appended when something went wrong.
+    pub(super) fn mounted(&mut self, ring: u8, youngest: Option<Youngest>, at_most: Depth) {
+        if ring == DEAD_LETTERS {
+            self.dead_youngest = youngest.map(|youngest| youngest.key);
+            return;
+        }
+        let incarnation = self.ledger.incarnation;
+        let of_this = youngest.filter(|youngest| youngest.key.incarnation == incarnation);
+        if self.is_opening {
+            self.take_up(ring, of_this.map_or(0, |youngest| youngest.key.counter + 1), at_most);
+        }
+        let is_opening = self.is_opening;
+        let Some(lane) = self.lane(ring) else { return };
+        let minted = lane.minting.take();
+        let pending = of_this.filter(|youngest| {
+            youngest.is_pending && (is_opening || Some(youngest.key.counter) == minted)
+        });
+        // A cut may have come between the append of a tagged record and the removal of the one it supersedes.
+        if let Some(Youngest { key, page, tag: Some(tag), .. }) = pending {
+            lane.appended = Some(Tagged { tag, counter: key.counter, page });
+        }
+        if is_opening {
+            return;
+        }
+        lane.stats.depth.is_exact = false;
+        let Some(counter) = minted else { return };
+        lane.next = counter + 1;
+        match pending {
+            Some(youngest) => self.note_queued(youngest.key, youngest.span),
+            None => {
+                self.give_up(Entry::of(self.key(ring, counter), Reason::Aborted), 1);
+                self.must_commit = true;
+            }
+        }
+    }
+
+    /// Continues a lane: `seen` is the counter after the youngest in its ring.
+    fn take_up(&mut self, lane: u8, seen: u64, at_most: Depth) {
+        let incarnation = self.ledger.incarnation;
+        let Some(ledger) = self.kept(lane) else { return };
+        let known = ledger.next.max(seen);
+        // The ring comes after the ceiling; should it ever not, no counter may repeat.
+        ledger.ceiling = ledger.ceiling.max(known);
+        let (ceiling, count) = (ledger.ceiling, ledger.count.take());
+        let len = ceiling - known;
+        self.ledger.account.fill(Entry { incarnation, lane, reason: Reason::Uncertain, first: known, len });
+        let Some(this) = self.lane(lane) else { return };
+        (this.next, this.ceiling) = (ceiling, ceiling);
+        this.stats.depth = match count {
+            Some(count) if len == 0 && !at_most.is_exact => {
+                Depth { records: count.records, bytes: count.bytes, is_exact: true }
+            }
+            _ => at_most,
+        };
+        this.stats.given_up.add(Reason::Uncertain, u32::try_from(len).unwrap_or(u32::MAX));
+    }
+
+    /// Explains counters that will not arrive: so many records.
+    pub(super) fn give_up(&mut self, entry: Entry, records: u32) {
+        self.ledger.account.explain(entry);
+        self.note_given_up(&entry, records);
+    }
+
+    /// Explains those of the counters that nothing explains yet.
+    pub(super) fn fill(&mut self, gap: Entry) {
+        if self.ledger.account.fill(gap) {
+            self.note_given_up(&gap, u32::try_from(gap.len).unwrap_or(u32::MAX));
+            self.must_commit = true;
+        }
+    }
+
+    pub(super) fn note_queued(&mut self, key: Key, span: u32) {
+        let time = self.timestamp();
+        if let Some(lane) = self.lane(key.lane) {
+            let depth = &mut lane.stats.depth;
+            if depth.records == 0 {
+                lane.oldest = Some(time);
+            }
+            depth.records += 1;
+            depth.bytes += span;
+            lane.stats.enqueued += 1;
+        }
+        self.publish(Event::Queued(key));
+    }
+
+    pub(super) fn note_removed(&mut self, ring: u8, records: u32, bytes: u32) {
+        if let Some(lane) = self.lane(ring) {
+            let depth = &mut lane.stats.depth;
+            depth.records = depth.records.saturating_sub(records);
+            depth.bytes = depth.bytes.saturating_sub(bytes);
+            // It may have been the oldest; the next pass tells.
+            lane.oldest = None;
+        }
+    }
+
+    pub(super) fn note_given_up(&mut self, entry: &Entry, records: u32) {
+        if let Some(lane) = self.lane(entry.lane) {
+            lane.stats.given_up.add(entry.reason, records);
+        }
+        if entry.reason != Reason::Parked {
+            self.publish(Event::Dropped(*entry));
+        }
+    }
+
+    pub(super) fn note_corruption(&mut self, ring: u8, count: u32) {
+        if count > 0 {
+            warning!("corruption found in ring {}: {} items or pages", ring, count);
+            self.corrupt += count;
+            self.publish(Event::Corruption { lane: (ring != DEAD_LETTERS).then_some(ring), count });
+        }
+    }
+
+    /// The record is gone: its tag is free, unless a younger record has it.
+    pub(super) fn forget_tag(&mut self, key: Key) {
+        let is_of_this = key.incarnation == self.ledger.incarnation;
+        if let Some(ledger) = self.kept(key.lane).filter(|_| is_of_this)
+            && let Some(at) = ledger.tags.iter().position(|tagged| tagged.counter == key.counter)
+        {
+            ledger.tags.swap_remove(at);
+        }
+    }
+
+    /// The counters start anew under another incarnation; the books of this one stay open.
+    pub(super) fn leave_incarnation(&mut self) {
+        let mut former = Former { incarnation: self.ledger.incarnation, issued: Vec::new() };
+        for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
+            let _ = former.issued.push(lane.next);
+            (lane.next, lane.ceiling) = (0, 0);
+            (ledger.next, ledger.ceiling, ledger.count) = (0, 0, None);
+            ledger.tags.clear();
+        }
+        if self.ledger.former.len() == FORMER {
+            self.ledger.former.remove(0);
+        }
+        let _ = self.ledger.former.push(former);
+        self.ledger.incarnation = self.random.u32(..);
+    }
+}

@@ -1,0 +1,277 @@
+//! A walk over a ring's items, oldest first: the only way in which records are read and removed.
+
+use crate::{
+    io::{Cells, Erase, Io, Job, JobFault, Place, put},
+    item::{Header, Judgement},
+    pages::Slot,
+    ring::Ring,
+};
+
+/// Which items a walk shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// What is pending in the whole ring. Pages at its front that hold nothing any more are erased on the way.
+    Pending,
+    /// Everything legible on one page, the removed included.
+    Page(u16),
+}
+
+/// What an item is when it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    Pending,
+    /// This walk has just removed it, as it was told to.
+    Removed,
+    /// It was removed before.
+    Gone,
+}
+
+/// What to do with an item that a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    Keep,
+    Remove,
+    /// Keep it and end the walk; its bytes stay in the record's memory.
+    Stop,
+    /// Remove it and end the walk.
+    RemoveAndStop,
+}
+
+/// Where a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Here {
+    pub(crate) page: u16,
+    pub(crate) sight: Sight,
+    /// Items that could not be read so far.
+    pub(crate) corrupt: u32,
+    /// Bytes of flash that the item takes.
+    pub(crate) span: u32,
+}
+
+/// What a walk saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    /// Items that cannot be read.
+    pub(crate) corrupt: u32,
+    /// The walk came to the end: it was not stopped.
+    pub(crate) is_complete: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    /// See what stands at the offset.
+    Look,
+    /// It was read.
+    Slot,
+    /// An item's data were read.
+    Data(Header),
+    /// An item was removed: because the visitor said so, or because it is none.
+    Removed { header: Header, verdict: Option<Visit> },
+    /// The page has no more items.
+    Leave,
+    /// The page is being erased.
+    Erase,
+    Done,
+}
+
+/// A walk that is under way.
+pub(crate) struct Walk<'w> {
+    ring: &'w mut Ring,
+    visit: &'w mut dyn FnMut(&[u8], Here) -> Visit,
+    scope: Scope,
+    page: u16,
+    offset: u32,
+    step: Step,
+    erase: Erase,
+    /// Something pending was passed: the ring's front is not this walk's any more.
+    has_kept: bool,
+    /// An item did not add up and is read once more.
+    is_second_look: bool,
+    pub(crate) walked: Walked,
+}
+
+impl<'w> Walk<'w> {
+    pub(crate) fn new(
+        ring: &'w mut Ring,
+        scope: Scope,
+        visit: &'w mut dyn FnMut(&[u8], Here) -> Visit,
+    ) -> Self {
+        let (page, offset) = match scope {
+            Scope::Pending => ring.head,
+            Scope::Page(page) => (page, ring.pages.geometry.first_item()),
+        };
+        Self {
+            erase: ring.pages.erase(page),
+            ring,
+            visit,
+            scope,
+            page,
+            offset,
+            step: Step::Look,
+            has_kept: false,
+            is_second_look: false,
+            walked: Walked::default(),
+        }
+    }
+
+    fn is_whole_ring(&self) -> bool {
+        self.scope == Scope::Pending
+    }
+
+    /// Goes on at an offset of this page.
+    fn go_to(&mut self, offset: u32) {
+        self.is_second_look = false;
+        self.offset = offset;
+        self.step = Step::Look;
+        if self.is_whole_ring() && !self.has_kept {
+            self.ring.head = (self.page, offset);
+        }
+    }
+
+    fn pass_by(&mut self, header: &Header) {
+        self.go_to(self.ring.pages.after(self.offset, header));
+    }
+
+    fn show(&mut self, header: &Header, sight: Sight, cells: &Cells<'_>) -> Visit {
+        let span = self.ring.pages.geometry.item_span(header.len.into());
+        let here = Here { page: self.page, sight, corrupt: self.walked.corrupt, span };
+        (self.visit)(cells.record(header.len.into()), here)
+    }
+
+    fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
+        self.step = Step::Removed { header, verdict };
+        put(cells, &header.popped().word());
+        Io::program(
+            self.ring.pages.address(self.page, self.offset),
+            self.ring.pages.geometry.word(),
+            Place::Scratch,
+        )
+    }
+
+    fn obey(&mut self, verdict: Visit, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+        match verdict {
+            Visit::Remove | Visit::RemoveAndStop => return Some(self.remove(header, Some(verdict), cells)),
+            Visit::Keep => {
+                self.has_kept = true;
+                self.pass_by(&header);
+            }
+            Visit::Stop => self.step = Step::Done,
+        }
+        None
+    }
+
+    /// What was read at the offset decides what is read next.
+    fn see(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = self.ring.pages;
+        match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
+            Slot::Spent => self.go_to(self.offset + pages.geometry.word()),
+            Slot::End => self.step = Step::Leave,
+            Slot::Item { header, void } => {
+                let len = pages.geometry.round_up(header.len.into());
+                if header.is_popped() && (self.is_whole_ring() || void) {
+                    self.pass_by(&header);
+                } else if len as usize <= cells.record.len() {
+                    self.step = Step::Data(header);
+                    let at = pages.address(self.page, self.offset + pages.geometry.word());
+                    return Some(Io::read(at, len, Place::Record));
+                } else if self.is_whole_ring() {
+                    // No record of ours is that long.
+                    self.walked.corrupt += 1;
+                    return Some(self.remove(header, None, cells));
+                } else {
+                    self.pass_by(&header);
+                }
+            }
+        }
+        None
+    }
+
+    fn judge(&mut self, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+        let judgement = header.judge(cells.record(header.len.into()));
+        if header.is_popped() || judgement == Judgement::Whole {
+            let sight = if header.is_popped() { Sight::Gone } else { Sight::Pending };
+            let verdict = self.show(&header, sight, cells);
+            return self.obey(verdict, header, cells);
+        }
+        if !self.is_whole_ring() {
+            self.pass_by(&header);
+            return None;
+        }
+        if judgement == Judgement::Corrupt {
+            if !self.is_second_look {
+                self.is_second_look = true;
+                self.step = Step::Look;
+                return None;
+            }
+            self.walked.corrupt += 1;
+        }
+        // The cells of a removal that was cut may be weak, and the record be back the next time: it is finished now.
+        Some(self.remove(header, None, cells))
+    }
+
+    fn leave(&mut self) {
+        let ring = &*self.ring;
+        let (next, first_item) = (ring.pages.next(self.page), ring.pages.geometry.first_item());
+        if self.scope != Scope::Pending || self.page == ring.tail {
+            self.walked.is_complete = true;
+            self.step = Step::Done;
+        } else if self.has_kept {
+            self.page = next;
+            self.go_to(first_item);
+        } else {
+            self.erase = ring.pages.erase(self.page);
+            self.step = Step::Erase;
+        }
+    }
+}
+
+impl Job for Walk<'_> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+        loop {
+            let io = match self.step {
+                Step::Look => {
+                    let pages = &self.ring.pages;
+                    let end = if self.page == self.ring.tail { self.ring.free } else { u32::MAX };
+                    let len = pages.look(self.offset);
+                    if len == 0 || self.offset >= end {
+                        self.step = Step::Leave;
+                        None
+                    } else {
+                        self.step = Step::Slot;
+                        Some(Io::read(pages.address(self.page, self.offset), len, Place::Scratch))
+                    }
+                }
+                Step::Slot => self.see(cells),
+                Step::Data(header) => self.judge(header, cells),
+                Step::Removed { header, verdict } => {
+                    if verdict.is_some() {
+                        self.show(&header, Sight::Removed, cells);
+                    }
+                    self.pass_by(&header);
+                    if verdict == Some(Visit::RemoveAndStop) {
+                        self.step = Step::Done;
+                    }
+                    None
+                }
+                Step::Leave => {
+                    self.leave();
+                    None
+                }
+                Step::Erase => {
+                    let io = self.erase.next(cells)?;
+                    if io.is_none() {
+                        let next = self.ring.pages.next(self.page);
+                        self.ring.erases += 1;
+                        self.page = next;
+                        self.go_to(self.ring.pages.geometry.first_item());
+                    }
+                    io
+                }
+                Step::Done => return Ok(None),
+            };
+            if io.is_some() {
+                return Ok(io);
+            }
+        }
+    }
+}
