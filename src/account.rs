@@ -156,10 +156,13 @@ impl Account {
         &self.0
     }
 
-    /// Explains counters. What is explained already stays as it is, unless it was provisional.
+    /// Explains counters. What is explained already stays as it is, unless the new reason stands over it: two entries
+    /// that were joined may cover a record that was still pending then.
     pub(crate) fn explain(&mut self, entry: Entry) {
-        let provisional = |known: &Entry| known.reason.is_provisional() && entry.reason != Reason::Uncertain;
-        let rest = self.carve(&entry, provisional);
+        let is_weaker = |known: &Entry| {
+            known.reason != entry.reason && known.reason.over(entry.reason) == entry.reason
+        };
+        let rest = self.carve(&entry, is_weaker);
         self.fill(entry);
         self.fill(rest);
     }

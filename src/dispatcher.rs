@@ -4,7 +4,12 @@ use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
-use crate::{Clock, EmbassyClock, Entry, Error, Key, Stored, account::Account, outbox::Shared};
+use crate::{
+    Clock, EmbassyClock, Entry, Error, Key, Stored, account::Account,
+    ledger::DEAD_LETTERS,
+    outbox::{Shared, check_lane},
+    store::{Explain, Late, Reject, Renew, Settle, Take},
+};
 
 /// What can be said about a lane in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,74 +74,87 @@ where
         lane: u8,
         mut take: impl FnMut(&Stored<'_>) -> bool,
     ) -> Result<Window, Error<F::Error>> {
-        self.shared.lock().await.window(lane, &mut take).await
+        let mut task = Take::new(lane, &mut take);
+        self.shared.lock().await.run(&mut task).await?;
+        task.window.ok_or(Error::NoSuchLane)
     }
 
     /// Removes records that the receiver has, in one pass, in whatever order. Says how many were there.
     pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        let mut store = self.shared.lock().await;
-        if usize::from(lane) < LANES { store.settle(lane, delivered).await } else { Err(Error::NoSuchLane) }
+        check_lane::<F::Error, LANES>(lane)?;
+        let mut task = Settle::new(lane, delivered);
+        self.shared.lock().await.run(&mut task).await?;
+        Ok(task.removed)
     }
 
     /// Counts a rejection of each of these records; those rejected too often go to the dead letters.
     pub async fn reject(&mut self, lane: u8, rejected: &[Key]) -> Result<Rejection, Error<F::Error>> {
-        let mut store = self.shared.lock().await;
-        if usize::from(lane) < LANES { store.reject(lane, rejected).await } else { Err(Error::NoSuchLane) }
+        check_lane::<F::Error, LANES>(lane)?;
+        let mut task = Reject::new(lane, rejected);
+        self.shared.lock().await.run(&mut task).await?;
+        Ok(task.rejection)
     }
 
     /// Parking goes on, although many records were parked in a row.
     pub async fn resume_parking(&mut self) {
-        self.shared.lock().await.resume_parking();
+        self.shared.lock().await.core.books.resume_parking();
     }
 
     /// Shows the dead letters that are to be sent again.
     pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.late(&mut take).await
+        self.shared.lock().await.run(&mut Late::new(&mut take)).await
     }
 
     /// Removes dead letters that the receiver has after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        self.shared.lock().await.settle_late(delivered).await
+        let mut task = Settle::new(DEAD_LETTERS, delivered);
+        let mut store = self.shared.lock().await;
+        store.run(&mut task).await?;
+        store.core.books.arrived_late(delivered);
+        Ok(task.removed)
     }
 
     /// What the receiver has to be told about counters that will not arrive.
     pub async fn account(&mut self) -> Vec<Entry, { Account::MAX }> {
-        self.shared.lock().await.account().iter().copied().collect()
+        self.shared.lock().await.core.books.account().iter().copied().collect()
     }
 
     /// The receiver knows of these entries now.
     pub async fn confirm(&mut self, entries: &[Entry]) {
-        self.shared.lock().await.confirm(entries);
+        self.shared.lock().await.core.books.confirm(entries);
     }
 
     /// The receiver asks what became of counters; the account answers. `asked.reason` does not matter.
     pub async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.explain(asked).await
+        check_lane::<F::Error, LANES>(asked.lane)?;
+        self.shared.lock().await.run(&mut Explain::new(asked)).await
     }
 
     /// Takes a new incarnation for new records, because the receiver says that this device is stale or disputed.
     pub async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
-        self.shared.lock().await.renew_incarnation().await
+        let mut store = self.shared.lock().await;
+        store.run(&mut Renew::default()).await?;
+        Ok(store.core.identity().0)
     }
 
     /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
     pub async fn former_incarnations(&mut self, mut show: impl FnMut(u32, &[u64])) {
-        self.shared.lock().await.formers().for_each(|(incarnation, issued)| show(incarnation, issued));
+        self.shared.lock().await.core.books.formers().for_each(|(incarnation, issued)| show(incarnation, issued));
     }
 
     /// The receiver has closed the books of an earlier incarnation.
     pub async fn close_incarnation(&mut self, incarnation: u32) {
-        self.shared.lock().await.close_former(incarnation);
+        self.shared.lock().await.core.books.close_former(incarnation);
     }
 
     /// An authenticated answer said what time it is, in milliseconds since 1970.
     pub async fn learn_time(&mut self, wall_ms: u64) {
-        self.shared.lock().await.learn_time(wall_ms);
+        self.shared.lock().await.core.books.learn_time(wall_ms);
     }
 
     /// The incarnation of new records, the number of this boot, and a random number that tells it from another
     /// with the same number.
     pub async fn identity(&mut self) -> (u32, u32, u32) {
-        self.shared.lock().await.identity()
+        self.shared.lock().await.core.identity()
     }
 }

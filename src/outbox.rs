@@ -10,7 +10,8 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use crate::{
     Clock, Config, DeadLetters, DeviceKey, Dispatcher, EmbassyClock, EnqueueError, Error, Geometry, Key,
     OpenError, Record, Stats, Stored, Subscriber, Tag, assert_fits, buffer_size, config::stored_max,
-    event::Channel, store::Store,
+    event::Channel,
+    store::{Clear, Enqueue, Inspect, Open, Store, Suspend},
 };
 
 pub(crate) type Shared<'r, F, M, C, const LANES: usize> =
@@ -108,7 +109,9 @@ where
     let store =
         Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, &config, record_max, entropy)?;
     let shared = resources.shared.insert(Mutex::new(store));
-    shared.get_mut().open().await?;
+    let mut open = Open::new();
+    shared.get_mut().run(&mut open).await?;
+    open.end()?;
     let shared: &'r _ = shared;
     Ok((Outbox { shared }, Dispatcher::new(shared)))
 }
@@ -184,17 +187,19 @@ where
         record: &R,
     ) -> Result<Key, EnqueueError<F::Error>> {
         const { assert_fits::<R, RECORD>() };
-        let mut store = self.shared.lock().await;
-        let encode = &mut |body: &mut [u8]| {
+        let mut encode = |body: &mut [u8]| {
             let body = body.get_mut(..R::MAX)?;
             postcard::to_slice(record, body).ok().map(|used| used.len())
         };
-        store.enqueue(lane, R::KIND, tag, encode).await
+        let mut enqueue = Enqueue::new(lane, R::KIND, tag, &mut encode);
+        self.shared.lock().await.run(&mut enqueue).await?;
+        enqueue.end()
     }
 
     /// Shows every pending record of a lane, oldest first.
     pub async fn inspect(&self, lane: u8, mut show: impl FnMut(&Stored<'_>)) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.inspect(lane, &mut show).await
+        check_lane::<F::Error, LANES>(lane)?;
+        self.shared.lock().await.run(&mut Inspect::new(lane, &mut show)).await
     }
 
     /// The records that could not be sent.
@@ -204,30 +209,36 @@ where
 
     /// Gives up everything that is pending, accounts for it, and begins a new incarnation, which it returns.
     pub async fn clear(&self) -> Result<u32, Error<F::Error>> {
-        self.shared.lock().await.clear().await
+        let mut store = self.shared.lock().await;
+        store.run(&mut Clear::default()).await?;
+        Ok(store.core.identity().0)
     }
 
     /// Makes a stop clean, before sleep or a planned reset: no counter is uncertain afterwards, and the next boot
     /// knows how much is pending. The outbox stays usable.
     pub async fn suspend(&self) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.suspend().await
+        self.shared.lock().await.run(&mut Suspend::default()).await
     }
 
     /// How the outbox is doing.
     pub async fn stats(&self) -> Stats<LANES> {
-        self.shared.lock().await.stats()
+        self.shared.lock().await.core.stats()
     }
 
     /// The key as the rest of the world knows it.
     pub async fn name_of(&self, key: Key) -> DeviceKey {
-        key.of(self.shared.lock().await.device())
+        key.of(self.shared.lock().await.core.device())
     }
 
     /// Listens to what happens. `None` if two are listening already.
     pub async fn subscribe(&self) -> Option<Subscriber<'r, M>> {
         let mut store = self.shared.lock().await;
-        let subscriber = store.books.events.subscriber().ok()?;
-        store.books.catch_up();
+        let subscriber = store.core.books.events.subscriber().ok()?;
+        store.core.books.catch_up();
         Some(subscriber)
     }
+}
+
+pub(crate) fn check_lane<E, const LANES: usize>(lane: u8) -> Result<(), Error<E>> {
+    if usize::from(lane) < LANES { Ok(()) } else { Err(Error::NoSuchLane) }
 }

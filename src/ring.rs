@@ -51,6 +51,15 @@ impl Ring {
         self.free == 0 && self.head.0 == self.tail
     }
 
+    /// A page was erased. Unless it was the oldest, the ring is to be checked before it is used again.
+    pub(crate) fn erased(&mut self, page: u16) {
+        self.erases += 1;
+        if self.head.0 == page && self.tail != page {
+            self.head = (self.pages.next(page), self.pages.geometry.first_item());
+            self.is_trusted = true;
+        }
+    }
+
     /// Whether there is a page to go on to when the one in use is full.
     pub(crate) fn has_open_page(&self) -> bool {
         self.pages.next(self.tail) != self.head.0

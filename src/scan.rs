@@ -174,9 +174,7 @@ pub async fn metadata<F: ReadNorFlash>(
             return Err(ScanError::OtherFormat(format));
         }
         let newest = load.found.ok_or(ScanError::NoMetadata)?;
-        let word = geometry.word() as usize;
-        let snapshot = cells.record.get(word..word + newest.len() as usize).unwrap_or_default();
-        if let Some(found) = decode(geometry, snapshot) {
+        if let Some(found) = decode(geometry, newest.snapshot(geometry, &cells)) {
             return Ok(found);
         }
         load.older_than(&newest);

@@ -22,8 +22,14 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) fn len(&self) -> u32 {
+    fn len(&self) -> u32 {
         self.header.len.into()
+    }
+
+    /// The snapshot that was found, or as much of it as there was memory for.
+    pub(crate) fn snapshot<'b>(&self, geometry: Geometry, cells: &'b Cells<'_>) -> &'b [u8] {
+        let bytes = cells.record.get(geometry.word() as usize..).unwrap_or_default();
+        bytes.get(..self.len() as usize).unwrap_or(bytes)
     }
 }
 

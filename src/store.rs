@@ -1,8 +1,8 @@
 //! Everything durable, behind one lock: what the flash holds, what is known of it, and the order in which they change.
 //!
-//! What takes several steps is written down as an [`Intent`] before the first. `ready` begins every operation: it
-//! finishes what an earlier one left unfinished, because the flash failed, its future was dropped, or the power
-//! went.
+//! A [`Task`] is what a caller wants. It says which [`Work`] on the flash it needs next, one at a time; before each,
+//! `Core::tidy` has its turn, which finishes what was begun: by this task, by one whose future was dropped, or before
+//! the power went. So there is one way of recovery, and it is the way everything is done.
 
 mod books;
 mod clear;
@@ -10,54 +10,131 @@ mod deliver;
 mod enqueue;
 mod open;
 mod park;
+mod tidy;
 
 pub use open::wipe;
+pub(crate) use {
+    clear::Clear,
+    deliver::{Explain, Inspect, Reject, Renew, Settle, Suspend, Take},
+    enqueue::Enqueue,
+    open::Open,
+    park::{Discard, Late, Retry},
+};
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
-use self::books::{Books, Lane};
+use self::{books::Books, tidy::Desk};
 use crate::{
-    Clock, Depth, Entry, Error, Geometry, Key, LaneStats, Reason, Stats, Stored,
-    ledger::{Count, DEAD_LETTERS, Intent},
-    rings::Rings,
-    walk::{Here, Scope, Sight, Visit, Walked},
+    Clock, Depth, DeviceId, Error, Geometry, Key, LaneStats, Stats, Stored,
+    io::{Cells, Fault, drive},
+    ledger::DEAD_LETTERS,
+    ring::Push,
+    rings::{AnyJob, Look, Report, Rings, Work, Youngest},
+    settle::Mount,
+    snapshots::Load,
+    walk::{Eyes, Here, Scope, Sight, Visit, Walk},
 };
+
+/// Something that a caller wants.
+pub(crate) trait Task<M: RawMutex, C, const LANES: usize> {
+    /// What is to be done next, when all that was asked for is done; `None` when there is nothing more.
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work>;
+
+    /// Looks at a record of a walk that it has asked for.
+    fn visit(&mut self, _books: &mut Books<'_, M, C, LANES>, _stored: &Stored<'_>, _here: Here) -> Visit {
+        Visit::Keep
+    }
+}
 
 /// The whole outbox, for one caller at a time.
 pub(crate) struct Store<'r, F, M: RawMutex, C, const LANES: usize> {
-    rings: Rings<'r, F, LANES>,
-    pub(crate) books: Books<'r, M, C, LANES>,
+    flash: F,
+    pub(crate) core: Core<'r, M, C, LANES>,
 }
 
-impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
+/// The outbox without its flash: it decides, and never waits.
+pub(crate) struct Core<'r, M: RawMutex, C, const LANES: usize> {
+    geometry: Geometry,
+    cells: Cells<'r>,
+    rings: Rings<LANES>,
+    pub(crate) books: Books<'r, M, C, LANES>,
+    desk: Desk,
+}
+
+impl<F, M, C, const LANES: usize> Store<'_, F, M, C, LANES>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
     C: Clock,
 {
-    const GEOMETRY: Geometry = Geometry::of::<F>();
+    /// Does a task.
+    ///
+    /// Dropping the future leaves the work on the flash undone at some operation; the next task finishes it.
+    pub(crate) async fn run(&mut self, task: &mut dyn Task<M, C, LANES>) -> Result<(), Error<F::Error>> {
+        self.core.desk = Desk::default();
+        while let Some(work) = self.core.next(task) {
+            let Core { geometry, cells, rings, books, desk } = &mut self.core;
+            let mut eyes = Watch { task: &mut *task, books, desk, work, foreign: 0 };
+            let mut job = match work {
+                Work::Load => AnyJob::Load(Load::new(*geometry, rings.metadata.origin())),
+                Work::Commit => AnyJob::Commit(
+                    eyes.books.write(&mut rings.metadata, cells).ok_or(Error::NotWritten)?,
+                ),
+                Work::Mount(ring) => AnyJob::Mount(Mount::new(rings.begin(ring))),
+                Work::Push(ring, len) => AnyJob::Push(Push::new(rings.begin(ring), len)),
+                Work::Walk(ring, scope, _) => AnyJob::Walk(Walk::new(rings.begin(ring), scope, &mut eyes)),
+                Work::Erase(ring, page) => AnyJob::Erase(rings.begin(ring).pages.erase(page)),
+            };
+            let result = drive(&mut self.flash, cells, &mut job).await;
+            let report = job.report();
+            let foreign = eyes.foreign;
+            match result {
+                Ok(()) => self.core.done(work, report, foreign),
+                Err(Fault::Full) => self.core.refused(work),
+                Err(fault) => return Err(fault.into()),
+            }
+        }
+        Ok(())
+    }
+}
 
-    pub(crate) fn device(&self) -> &crate::DeviceId {
+/// Lets the right one look at a walk's records. Items that are no records of their ring are removed.
+struct Watch<'w, 'r, M: RawMutex, C, const LANES: usize> {
+    task: &'w mut dyn Task<M, C, LANES>,
+    books: &'w mut Books<'r, M, C, LANES>,
+    desk: &'w mut Desk,
+    work: Work,
+    foreign: u32,
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Eyes for Watch<'_, '_, M, C, LANES> {
+    fn see(&mut self, bytes: &[u8], here: Here) -> Visit {
+        let Work::Walk(ring, scope, look) = self.work else { return Visit::Keep };
+        let belongs = |stored: &Stored<'_>| {
+            let Key { lane, .. } = stored.key;
+            if ring == DEAD_LETTERS { lane < LANES as u8 } else { lane == ring }
+        };
+        match (Stored::decode(bytes).filter(belongs), look) {
+            (Some(stored), Look::Task) => self.task.visit(self.books, &stored, here),
+            (Some(stored), look) => self.desk.visit(self.books, ring, look, &stored, here),
+            (None, _) if here.sight == Sight::Pending && scope == Scope::Pending => {
+                self.foreign += 1;
+                Visit::Remove
+            }
+            (None, _) => Visit::Keep,
+        }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
+    pub(crate) fn device(&self) -> &DeviceId {
         &self.books.layout.device
     }
 
     /// The incarnation of new records, the number of this boot and its nonce.
     pub(crate) fn identity(&self) -> (u32, u32, u32) {
         (self.books.ledger.incarnation, self.books.ledger.boot, self.books.boot_nonce)
-    }
-
-    pub(crate) fn account(&self) -> &[Entry] {
-        self.books.ledger.account.entries()
-    }
-
-    fn lane(&mut self, lane: u8) -> Result<&mut Lane, Error<F::Error>> {
-        self.books.lane(lane).ok_or(Error::NoSuchLane)
-    }
-
-    /// Someone trustworthy said what time it is.
-    pub(crate) fn learn_time(&mut self, wall_ms: u64) {
-        self.books.wall.learn(wall_ms, self.books.clock.uptime_ms());
     }
 
     pub(crate) fn stats(&self) -> Stats<LANES> {
@@ -70,201 +147,58 @@ where
         Stats { lanes, erases: self.rings.erases(), corrupt: books.corrupt, boot: books.ledger.boot }
     }
 
-    /// Begins every operation: what an earlier one left unfinished is finished first.
-    pub(crate) async fn ready(&mut self) -> Result<(), Error<F::Error>> {
-        for ring in Rings::<F, LANES>::numbers() {
-            if !self.rings.ring(ring)?.is_trusted {
-                self.mount(ring).await?;
-            }
-        }
-        (self.books.is_opening, self.books.is_growing) = (false, false);
-        if self.books.must_commit || self.books.ledger.intent.is_some() {
-            self.commit().await?;
-        }
-        self.finish().await?;
-        for lane in 0..LANES as u8 {
-            self.adopt(lane).await?;
-        }
-        Ok(())
+    /// What is to be done next: first what was begun, then what the task asks for.
+    fn next(&mut self, task: &mut dyn Task<M, C, LANES>) -> Option<Work> {
+        self.tidy().or_else(|| task.turn(self)).or_else(|| self.tidy())
     }
 
-    /// A ring's boot check, and what follows from it.
-    async fn mount(&mut self, ring: u8) -> Result<(), Error<F::Error>> {
-        let (youngest, disordered) = self.rings.mount(ring).await?;
-        if !self.books.is_growing {
-            self.books.note_corruption(ring, disordered);
+    /// Something was done.
+    fn done(&mut self, work: Work, report: Report, foreign: u32) {
+        if let Work::Mount(ring) | Work::Push(ring, _) | Work::Walk(ring, ..) = work {
+            self.rings.get(ring).is_trusted = true;
         }
-        let at_most = self.depth_at_most(ring)?;
-        self.books.mounted(ring, youngest, at_most);
-        Ok(())
+        self.desk.is_done = true;
+        match (work, report) {
+            (Work::Commit, _) => self.books.written(),
+            (Work::Load, Report::Loaded(found, other_format)) => {
+                (self.desk.found, self.desk.other_format) = (found, other_format);
+            }
+            (Work::Mount(ring), Report::Settled(settled)) => {
+                if !self.books.is_growing {
+                    self.books.note_corruption(ring, settled.disordered);
+                }
+                let at_most = self.depth_at_most(ring);
+                let youngest = Youngest::read(&settled, self.geometry, &self.cells);
+                self.books.mounted(ring, youngest, at_most);
+            }
+            (Work::Push(ring, _), Report::Corrupt(corrupt)) => {
+                self.books.note_corruption(ring, corrupt);
+            }
+            (Work::Walk(ring, ..), Report::Walked(walked)) => {
+                self.desk.is_complete = walked.is_complete;
+                self.books.note_corruption(ring, walked.corrupt + foreign);
+            }
+            (Work::Erase(ring, page), _) => self.rings.get(ring).erased(page),
+            _ => {}
+        }
+    }
+
+    /// There was no room in the ring; nothing was written.
+    fn refused(&mut self, work: Work) {
+        if let Work::Push(ring, _) = work {
+            self.rings.get(ring).is_trusted = true;
+        }
+        self.desk.is_done = false;
     }
 
     /// No more can lie in the pages of a ring.
-    fn depth_at_most(&mut self, ring: u8) -> Result<Depth, Error<F::Error>> {
-        let geometry = Self::GEOMETRY;
+    fn depth_at_most(&mut self, ring: u8) -> Depth {
+        let geometry = self.geometry;
         let room = geometry.end_mark() - geometry.first_item();
-        let ring = self.rings.ring(ring)?;
+        let ring = self.rings.get(ring);
         let is_exact = ring.is_blank();
         let pages = if is_exact { 0 } else { u32::from(ring.pages.count) };
         let records = pages * (room / geometry.item_span(Stored::LEN_MIN));
-        Ok(Depth { records, bytes: pages * room, is_exact })
-    }
-
-    /// Writes the ledger down. What it says is durable when this returns.
-    async fn commit(&mut self) -> Result<(), Error<F::Error>> {
-        let books = &mut self.books;
-        books.must_commit = true;
-        for (lane, ledger) in books.lanes.iter_mut().zip(&mut books.ledger.lanes) {
-            // A ceiling that goes down holds from here on, one that goes up only once it is written.
-            lane.ceiling = lane.ceiling.min(ledger.ceiling);
-            ledger.next = lane.next;
-            lane.is_counted = ledger.count.is_some();
-        }
-        self.rings.write(&books.layout, &mut books.ledger).await?;
-        for (lane, ledger) in books.lanes.iter_mut().zip(&mut books.ledger.lanes) {
-            lane.ceiling = ledger.ceiling;
-            ledger.count = None;
-        }
-        books.must_commit = false;
-        Ok(())
-    }
-
-    /// Writes an intent down together with what the ledger already says, and does it.
-    async fn carry_out(&mut self, intent: Intent) -> Result<(), Error<F::Error>> {
-        self.books.ledger.intent = Some(intent);
-        self.commit().await?;
-        self.finish().await
-    }
-
-    /// Does what the written intent says, or what is left of it.
-    async fn finish(&mut self) -> Result<(), Error<F::Error>> {
-        match self.books.ledger.intent {
-            None => return Ok(()),
-            Some(Intent::Clear) => self.finish_clear().await?,
-            Some(Intent::Evict { ring, page, last }) => self.finish_eviction(ring, page, last).await?,
-            Some(Intent::Remove { ring, page, key }) => self.remove(ring, page, key).await?,
-            Some(Intent::Park { lane, page, key, cause }) => {
-                self.finish_parking(lane, page, key, cause).await?;
-            }
-        }
-        self.books.ledger.intent = None;
-        Ok(())
-    }
-
-    /// A clean stop: nothing is uncertain after it, and the depth is known at the next boot. The leases are given
-    /// up, so the next record costs a write.
-    pub(crate) async fn suspend(&mut self) -> Result<(), Error<F::Error>> {
-        self.ready().await?;
-        let books = &mut self.books;
-        for (lane, ledger) in books.lanes.iter_mut().zip(&mut books.ledger.lanes) {
-            lane.ceiling = lane.next;
-            ledger.ceiling = lane.next;
-            let Depth { records, bytes, is_exact } = lane.stats.depth;
-            ledger.count = is_exact.then_some(Count { records, bytes });
-        }
-        self.commit().await
-    }
-
-    /// One pass over what is pending in a ring, oldest first.
-    async fn pass(
-        &mut self,
-        ring: u8,
-        visit: &mut dyn FnMut(&Stored<'_>, Here) -> Visit,
-    ) -> Result<Walked, Error<F::Error>> {
-        let walked = self.rings.walk(ring, Scope::Pending, visit).await?;
-        self.books.note_corruption(ring, walked.corrupt);
-        Ok(walked)
-    }
-
-    /// Looks for a pending record on a page; its bytes are in the record's memory then. Gives its length.
-    async fn find(&mut self, ring: u8, page: u16, key: Key) -> Result<Option<u32>, Error<F::Error>> {
-        let mut found = None;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            if here.sight != Sight::Pending || stored.key != key {
-                return Visit::Keep;
-            }
-            found = Some(here.span - Self::GEOMETRY.word());
-            Visit::Stop
-        };
-        self.rings.walk(ring, Scope::Page(page), visit).await?;
-        Ok(found)
-    }
-
-    /// Removes a record, if it still is where it was. One that seems to be gone is removed again: a removal that was
-    /// cut may have left it weak.
-    async fn remove(&mut self, ring: u8, page: u16, key: Key) -> Result<(), Error<F::Error>> {
-        let mut removed = None;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            if stored.key != key {
-                return Visit::Keep;
-            }
-            if here.sight == Sight::Pending {
-                removed = Some(here.span);
-            }
-            Visit::RemoveAndStop
-        };
-        self.rings.walk(ring, Scope::Page(page), visit).await?;
-        if let Some(span) = removed {
-            self.books.note_removed(ring, 1, span);
-        }
-        Ok(())
-    }
-
-    /// Explains what a ring's page holds before it is given up. Says which record is the last on it, by which the
-    /// page is known again.
-    async fn explain_page(
-        &mut self,
-        ring: u8,
-        page: u16,
-        reason: fn(&Stored<'_>) -> Reason,
-    ) -> Result<Option<Key>, Error<F::Error>> {
-        let (mut last, mut run) = (None, None::<(Entry, u32)>);
-        let (mut records, mut bytes) = (0, 0);
-        let books = &mut self.books;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            last = Some(stored.key);
-            if here.sight != Sight::Pending {
-                return Visit::Keep;
-            }
-            records += 1;
-            bytes += here.span;
-            let entry = Entry::of(stored.key, reason(stored));
-            match &mut run {
-                // Dead letters are not in the order of their counters, and what lies between may be pending.
-                Some((known, records)) if ring != DEAD_LETTERS && known.is_continued_by(&entry) => {
-                    known.len = entry.first - known.first + 1;
-                    *records += 1;
-                }
-                _ => {
-                    if let Some((entry, records)) = run.replace((entry, 1)) {
-                        books.give_up(entry, records);
-                    }
-                }
-            }
-            Visit::Keep
-        };
-        self.rings.walk(ring, Scope::Page(page), visit).await?;
-        if let Some((entry, records)) = run {
-            books.give_up(entry, records);
-        }
-        books.note_removed(ring, records, bytes);
-        Ok(last)
-    }
-
-    /// Erases a page whose records were explained, unless it holds others by now.
-    async fn finish_eviction(&mut self, ring: u8, page: u16, last: Key) -> Result<(), Error<F::Error>> {
-        let mut found = None;
-        let visit = &mut |stored: &Stored<'_>, _: Here| {
-            found = Some(stored.key);
-            Visit::Keep
-        };
-        self.rings.walk(ring, Scope::Page(page), visit).await?;
-        if found == Some(last) {
-            self.rings.erase(ring, page).await?;
-            if !self.rings.ring(ring)?.is_trusted {
-                self.mount(ring).await?;
-            }
-        }
-        Ok(())
+        Depth { records, bytes: pages * room, is_exact }
     }
 }

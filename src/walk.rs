@@ -48,6 +48,12 @@ pub(crate) struct Here {
     pub(crate) span: u32,
 }
 
+/// Looks at the items of a walk.
+pub(crate) trait Eyes {
+    /// Says what is to be done with an item.
+    fn see(&mut self, bytes: &[u8], here: Here) -> Visit;
+}
+
 /// What a walk saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Walked {
@@ -77,7 +83,7 @@ enum Step {
 /// A walk that is under way.
 pub(crate) struct Walk<'w> {
     ring: &'w mut Ring,
-    visit: &'w mut dyn FnMut(&[u8], Here) -> Visit,
+    eyes: &'w mut dyn Eyes,
     scope: Scope,
     page: u16,
     offset: u32,
@@ -94,7 +100,7 @@ impl<'w> Walk<'w> {
     pub(crate) fn new(
         ring: &'w mut Ring,
         scope: Scope,
-        visit: &'w mut dyn FnMut(&[u8], Here) -> Visit,
+        eyes: &'w mut dyn Eyes,
     ) -> Self {
         let (page, offset) = match scope {
             Scope::Pending => ring.head,
@@ -103,7 +109,7 @@ impl<'w> Walk<'w> {
         Self {
             erase: ring.pages.erase(page),
             ring,
-            visit,
+            eyes,
             scope,
             page,
             offset,
@@ -135,7 +141,7 @@ impl<'w> Walk<'w> {
     fn show(&mut self, header: &Header, sight: Sight, cells: &Cells<'_>) -> Visit {
         let span = self.ring.pages.geometry.item_span(header.len.into());
         let here = Here { page: self.page, sight, corrupt: self.walked.corrupt, span };
-        (self.visit)(cells.record(header.len.into()), here)
+        self.eyes.see(cells.record(header.len.into()), here)
     }
 
     fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {

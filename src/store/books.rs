@@ -4,10 +4,12 @@ use embassy_sync::blocking_mutex::raw::RawMutex;
 use heapless::Vec;
 
 use crate::{
-    Clock, Depth, Entry, Event, Key, LaneConfig, LaneStats, Layout, Reason, Timestamp,
+    Cause, Clock, Depth, Entry, Event, Key, LaneConfig, LaneStats, Layout, Reason, Timestamp,
     clock::WallClock,
     event::Channel,
-    ledger::{DEAD_LETTERS, FORMER, Former, LaneLedger, Ledger, Tagged},
+    io::Cells,
+    ledger::{DEAD_LETTERS, FORMER, Former, Intent, LaneLedger, Ledger, Tagged},
+    metadata::{Metadata, Write},
     rings::Youngest,
 };
 
@@ -28,6 +30,8 @@ pub(crate) struct Lane {
     pub(super) oldest: Option<Timestamp>,
     /// The oldest record, when younger ones were settled before it.
     pub(super) overtaken: Option<Key>,
+    /// The depth was known before records were removed, and is again when all of them are.
+    pub(super) was_exact: bool,
     /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
     pub(super) is_counted: bool,
 }
@@ -44,6 +48,7 @@ impl Lane {
             stats: LaneStats::default(),
             oldest: None,
             overtaken: None,
+            was_exact: false,
             is_counted: false,
         }
     }
@@ -62,6 +67,8 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
     /// The ledger holds something that has to be durable before anything else happens.
     pub(super) must_commit: bool,
     pub(super) lanes: Vec<Lane, LANES>,
+    /// There is a ledger: rings can be checked against it.
+    pub(super) is_loaded: bool,
     /// The rings are checked for the first time.
     pub(super) is_opening: bool,
     /// A ring has just got pages in the middle of its order.
@@ -94,6 +101,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             random,
             must_commit: false,
             lanes: lanes.iter().map(|lane| Lane::new(*lane)).collect(),
+            is_loaded: false,
             is_opening: true,
             is_growing: false,
             is_heard: false,
@@ -143,6 +151,45 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         self.wall.age_ms(time, self.ledger.boot, self.clock.uptime_ms())
     }
 
+    /// Puts the next snapshot together. What it says is durable when it is `written`.
+    pub(super) fn write<'m>(
+        &mut self,
+        metadata: &'m mut Metadata,
+        cells: &mut Cells<'_>,
+    ) -> Option<Write<'m>> {
+        self.must_commit = true;
+        for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
+            // A ceiling that goes down holds from here on, one that goes up only once it is written.
+            lane.ceiling = lane.ceiling.min(ledger.ceiling);
+            ledger.next = lane.next;
+            lane.is_counted = ledger.count.is_some();
+        }
+        metadata.write(cells, &self.layout, &mut self.ledger)
+    }
+
+    pub(super) fn written(&mut self) {
+        for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
+            lane.ceiling = ledger.ceiling;
+            ledger.count = None;
+        }
+        self.must_commit = false;
+    }
+
+    /// Something of several steps begins: it is written down before the first.
+    pub(super) fn intend(&mut self, intent: Intent) {
+        self.ledger.intent = Some(intent);
+        self.must_commit = true;
+    }
+
+    /// Moves a record to the dead letters.
+    pub(super) fn park(&mut self, lane: u8, page: u16, key: Key, cause: Cause) {
+        self.ledger.account.explain(Entry::of(key, Reason::Parked));
+        if let Some(ledger) = self.kept(lane) {
+            ledger.attempts.retain(|attempts| attempts.key != key);
+        }
+        self.intend(Intent::Park { lane, page, key, cause });
+    }
+
     /// A ring was checked. Continues a lane where the last boot left it; later, finds out what became of the record
     /// that was being appended when something went wrong.
     pub(super) fn mounted(&mut self, ring: u8, youngest: Option<Youngest>, at_most: Depth) {
@@ -169,6 +216,9 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             return;
         }
         lane.stats.depth.is_exact = false;
+        if at_most.is_exact {
+            lane.stats.depth = at_most;
+        }
         let Some(counter) = minted else { return };
         lane.next = counter + 1;
         match pending {
@@ -280,5 +330,44 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         }
         let _ = self.ledger.former.push(former);
         self.ledger.incarnation = self.random.u32(..);
+    }
+
+    /// Parking goes on, whatever was rejected before.
+    pub(crate) fn resume_parking(&mut self) {
+        for lane in &mut self.lanes {
+            lane.parked_in_a_row = 0;
+        }
+    }
+
+    /// The receiver has these dead letters after all.
+    pub(crate) fn arrived_late(&mut self, keys: &[Key]) {
+        for key in keys {
+            self.ledger.account.forget(*key);
+            self.ledger.late.retain(|late| late != key);
+        }
+    }
+
+    pub(crate) fn account(&self) -> &[Entry] {
+        self.ledger.account.entries()
+    }
+
+    /// The receiver knows of these entries now.
+    pub(crate) fn confirm(&mut self, entries: &[Entry]) {
+        self.ledger.account.confirm(entries);
+    }
+
+    /// Earlier incarnations whose books are open.
+    pub(crate) fn formers(&self) -> impl Iterator<Item = (u32, &[u64])> {
+        self.ledger.former.iter().map(|former| (former.incarnation, former.issued.as_slice()))
+    }
+
+    /// The receiver has closed the books of an earlier incarnation.
+    pub(crate) fn close_former(&mut self, incarnation: u32) {
+        self.ledger.former.retain(|former| former.incarnation != incarnation);
+    }
+
+    /// Someone trustworthy said what time it is.
+    pub(crate) fn learn_time(&mut self, wall_ms: u64) {
+        self.wall.learn(wall_ms, self.clock.uptime_ms());
     }
 }

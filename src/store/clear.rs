@@ -1,64 +1,48 @@
 //! Clearing: everything that is pending is given up on purpose, and a new incarnation begins.
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
-use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
-use super::Store;
-use crate::{Clock, Depth, Entry, Error, Reason, ledger::Intent, rings::Rings, walk::Visit};
+use super::{Books, Core, Task};
+use crate::{
+    Clock, Entry, Reason, Stored,
+    ledger::Intent,
+    rings::{Look, Rings, Work},
+    walk::{Here, Scope, Visit},
+};
 
-impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
-where
-    F: MultiwriteNorFlash,
-    M: RawMutex,
-    C: Clock,
-{
-    /// Gives up everything, accounts for it, and begins a new incarnation.
-    pub(crate) async fn clear(&mut self) -> Result<u32, Error<F::Error>> {
-        self.ready().await?;
-        let mut entries: Vec<(Entry, u32), 16> = Vec::new();
-        for ring in Rings::<F, LANES>::numbers() {
-            self.pass(ring, &mut |stored, _| {
-                let entry = Entry::of(stored.key, Reason::Cleared);
-                // Nothing stays pending, so an entry may cover what lies between two records.
-                match entries.iter_mut().find(|(known, _)| known.is_of(entry.incarnation, entry.lane)) {
-                    Some((known, records)) => {
-                        *known = known.join(&entry);
-                        *records += 1;
-                    }
-                    None => drop(entries.push((entry, 1))),
-                }
-                Visit::Keep
-            })
-            .await?;
+/// Gives up everything, accounts for it, and begins a new incarnation.
+#[derive(Default)]
+pub(crate) struct Clear {
+    /// Rings that were looked at.
+    rings: u8,
+    entries: Vec<(Entry, u32), 16>,
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Clear {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        self.rings += 1;
+        let next = Rings::<LANES>::numbers().nth(usize::from(self.rings) - 1);
+        if next.is_none() && usize::from(self.rings) == LANES + 2 {
+            // Either all of it is given up, or nothing.
+            for (entry, records) in &self.entries {
+                core.books.give_up(*entry, *records);
+            }
+            core.books.intend(Intent::Clear);
         }
-        // From here to the commit nothing is waited for: either all of it is given up, or nothing.
-        for (entry, records) in &entries {
-            self.books.give_up(*entry, *records);
-        }
-        self.carry_out(Intent::Clear).await?;
-        Ok(self.books.ledger.incarnation)
+        next.map(|ring| Work::Walk(ring, Scope::Pending, Look::Task))
     }
 
-    pub(super) async fn finish_clear(&mut self) -> Result<(), Error<F::Error>> {
-        for ring in Rings::<F, LANES>::numbers() {
-            for page in 0..self.rings.ring(ring)?.pages.count {
-                self.rings.erase(ring, page).await?;
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+        let entry = Entry::of(stored.key, Reason::Cleared);
+        // Nothing stays pending, so an entry may cover what lies between two records.
+        match self.entries.iter_mut().find(|(known, _)| known.is_of(entry.incarnation, entry.lane)) {
+            Some((known, records)) => {
+                *known = known.join(&entry);
+                *records += 1;
             }
-            self.mount(ring).await?;
+            None => drop(self.entries.push((entry, 1))),
         }
-        let books = &mut self.books;
-        books.leave_incarnation();
-        for lane in &mut books.lanes {
-            lane.stats.depth = Depth { records: 0, bytes: 0, is_exact: true };
-            (lane.oldest, lane.appended) = (None, None);
-        }
-        for ledger in &mut books.ledger.lanes {
-            ledger.attempts.clear();
-        }
-        books.ledger.late.clear();
-        books.dead_youngest = None;
-        books.ledger.intent = None;
-        self.commit().await
+        Visit::Keep
     }
 }

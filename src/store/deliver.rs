@@ -1,13 +1,13 @@
 //! What the dispatcher asks of the storage: what to send, and what to do when an answer has come.
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
-use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
-use super::Store;
+use super::{Books, Core, Task};
 use crate::{
-    Cause, Clock, Depth, Entry, Error, Event, Key, Reason, Rejection, Stored, Timestamp, Window,
-    ledger::{ATTEMPTS, Attempts},
+    Cause, Clock, Depth, Entry, Event, Key, Reason, Rejection, Stored, Timestamp, Window,
+    ledger::{ATTEMPTS, Attempts, Count},
+    rings::{Look, Work},
     walk::{Here, Scope, Sight, Visit},
 };
 
@@ -20,237 +20,273 @@ const BRAKE: u8 = 8;
 /// Rejections handled in one pass; the rest come again.
 const REJECTIONS: usize = 8;
 
-impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
-where
-    F: MultiwriteNorFlash,
-    M: RawMutex,
-    C: Clock,
-{
-    /// Shows the oldest pending records of a lane to `take`, until it takes no more.
-    pub(crate) async fn window(
-        &mut self,
-        lane: u8,
-        take: &mut dyn FnMut(&Stored<'_>) -> bool,
-    ) -> Result<Window, Error<F::Error>> {
-        self.ready().await?;
-        self.clear_front(lane).await?;
-        let next = self.lane(lane)?.next;
-        let mut first: Option<(Key, Timestamp)> = None;
-        let mut last: Option<Key> = None;
-        let (mut taken, mut bytes, mut corrupt) = (0, 0, 0);
-        let books = &mut self.books;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            let (start, _) = *first.get_or_insert((stored.key, stored.time));
-            if is_beyond(start, stored.key) {
-                return Visit::Stop;
-            }
-            // What could not be read lay between this record and the one before it.
-            if let (Some(previous), true) = (last, here.corrupt > corrupt) {
-                let from = previous.counter + 1;
-                let len = stored.key.counter.saturating_sub(from);
-                books.fill(Entry { first: from, len, ..Entry::of(stored.key, Reason::Corrupt) });
-            }
-            corrupt = here.corrupt;
-            if !take(stored) {
-                return Visit::Stop;
-            }
-            last = Some(stored.key);
-            taken += 1;
-            bytes += here.span;
-            Visit::Keep
-        };
-        let walked = self.rings.walk(lane, Scope::Pending, visit).await?;
-        books.note_corruption(lane, walked.corrupt);
-        let this = self.lane(lane)?;
-        this.oldest = first.map(|(_, time)| time);
-        if walked.is_complete {
-            this.stats.depth = Depth { records: u32::from(taken), bytes, is_exact: true };
+/// Whether a record cannot be in one batch with the first.
+fn is_beyond(first: Key, key: Key) -> bool {
+    key.incarnation != first.incarnation || key.counter.saturating_sub(first.counter) >= WINDOW
+}
+
+/// How far a task of one walk has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Begin,
+    /// The lane's front was looked at.
+    Front,
+    Walking,
+    Done,
+}
+
+/// Shows the oldest pending records of a lane, until no more are taken. What has grown too old goes to the dead letters
+/// first, and a record that others have overtaken when nothing else is left in its window.
+pub(crate) struct Take<'t> {
+    lane: u8,
+    take: &'t mut dyn FnMut(&Stored<'_>) -> bool,
+    step: Step,
+    overtaken: Option<Key>,
+    first: Option<(Key, Timestamp, u16)>,
+    last: Option<Key>,
+    /// The first is alone in its window.
+    is_alone: bool,
+    taken: u16,
+    bytes: u32,
+    corrupt: u32,
+    pub(crate) window: Option<Window>,
+}
+
+impl<'t> Take<'t> {
+    pub(crate) fn new(lane: u8, take: &'t mut dyn FnMut(&Stored<'_>) -> bool) -> Self {
+        Self {
+            lane,
+            take,
+            step: Step::Begin,
+            overtaken: None,
+            first: None,
+            last: None,
+            is_alone: false,
+            taken: 0,
+            bytes: 0,
+            corrupt: 0,
+            window: None,
         }
-        if self.books.must_commit {
-            self.commit().await?;
+    }
+
+    /// Why the lane's first record cannot stay there.
+    fn cause<M: RawMutex, C: Clock, const LANES: usize>(
+        &self,
+        core: &mut Core<'_, M, C, LANES>,
+    ) -> Option<(Key, u16, Cause)> {
+        let (key, time, page) = self.first?;
+        let age = core.books.age_ms(&time);
+        let max_age = core.books.lane(self.lane)?.config.max_age;
+        let is_old = max_age.zip(age).is_some_and(|(max, age)| u128::from(age) > max.as_millis());
+        let cause = if is_old { Cause::Expired } else { Cause::Blocking };
+        (is_old || self.is_alone).then_some((key, page, cause))
+    }
+
+    fn end<M: RawMutex, C: Clock, const LANES: usize>(&self, core: &mut Core<'_, M, C, LANES>) -> Option<Window> {
+        let (is_complete, books) = (core.desk.is_complete, &mut core.books);
+        let lane = books.lane(self.lane)?;
+        lane.oldest = self.first.map(|(_, time, _)| time);
+        if is_complete {
+            lane.stats.depth = Depth { records: self.taken.into(), bytes: self.bytes, is_exact: true };
         }
-        let ledger = &self.books.ledger;
+        let next = lane.next;
+        let ledger = &books.ledger;
         let (incarnation, floor) =
-            first.map_or((ledger.incarnation, next), |(key, _)| (key.incarnation, key.counter));
+            self.first.map_or((ledger.incarnation, next), |(key, ..)| (key.incarnation, key.counter));
         let issued = if incarnation == ledger.incarnation {
             next
         } else {
             let former = ledger.former.iter().find(|former| former.incarnation == incarnation);
-            let issued = former.and_then(|former| former.issued.get(usize::from(lane)).copied());
-            issued.unwrap_or(last.map_or(0, |key| key.counter + 1))
+            let issued = former.and_then(|former| former.issued.get(usize::from(self.lane)).copied());
+            issued.unwrap_or(self.last.map_or(0, |key| key.counter + 1))
         };
-        Ok(Window { incarnation, lane, floor, issued, taken, has_more: !walked.is_complete })
+        let (lane, taken) = (self.lane, self.taken);
+        Some(Window { incarnation, lane, floor, issued, taken, has_more: !is_complete })
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let lane = core.books.lane(self.lane)?;
+        match self.step {
+            Step::Begin => {
+                self.overtaken = lane.overtaken;
+                let has_valve = lane.config.max_age.is_some() || lane.overtaken.is_some();
+                self.step = if has_valve { Step::Front } else { Step::Walking };
+            }
+            Step::Front => match self.cause(core) {
+                Some((key, page, cause)) => {
+                    core.books.park(self.lane, page, key, cause);
+                    (self.step, self.first, self.is_alone) = (Step::Begin, None, false);
+                    return None;
+                }
+                None => (self.step, self.first) = (Step::Walking, None),
+            },
+            Step::Walking => {
+                self.window = self.end(core);
+                self.step = Step::Done;
+                return None;
+            }
+            Step::Done => return None,
+        }
+        Some(Work::Walk(self.lane, Scope::Pending, Look::Task))
     }
 
-    /// Sends to the dead letters what has grown too old, and a record that others have overtaken when nothing else is
-    /// left in its window.
-    async fn clear_front(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
-        loop {
-            let this = self.lane(lane)?;
-            let (max_age, overtaken) = (this.config.max_age, this.overtaken);
-            if max_age.is_none() && overtaken.is_none() {
-                return Ok(());
-            }
-            let mut head: Option<(Key, Timestamp, u16)> = None;
-            let mut is_alone = false;
-            self.pass(lane, &mut |stored, here| match head {
-                None => {
-                    head = Some((stored.key, stored.time, here.page));
-                    if overtaken == Some(stored.key) { Visit::Keep } else { Visit::Stop }
-                }
-                Some((first, ..)) => {
-                    let of_one = first.incarnation == stored.key.incarnation;
-                    is_alone = of_one && is_beyond(first, stored.key);
-                    Visit::Stop
-                }
-            })
-            .await?;
-            let Some((key, time, page)) = head else { return Ok(()) };
-            let age = self.books.age_ms(&time);
-            let is_old = max_age.zip(age).is_some_and(|(max, age)| u128::from(age) > max.as_millis());
-            let cause = match (is_old, is_alone) {
-                (true, _) => Cause::Expired,
-                (_, true) => Cause::Blocking,
-                _ => return Ok(()),
-            };
-            self.park(lane, page, key, cause).await?;
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+        let key = stored.key;
+        let is_first = self.first.is_none();
+        let (start, ..) = *self.first.get_or_insert((key, stored.time, here.page));
+        let is_beyond = is_beyond(start, key);
+        if self.step == Step::Front {
+            self.is_alone = is_beyond && key.incarnation == start.incarnation;
+            return if is_first && self.overtaken == Some(key) { Visit::Keep } else { Visit::Stop };
         }
+        if is_beyond {
+            return Visit::Stop;
+        }
+        // What could not be read lay between this record and the one before it.
+        if let (Some(previous), true) = (self.last, here.corrupt > self.corrupt) {
+            let first = previous.counter + 1;
+            let len = key.counter.saturating_sub(first);
+            books.fill(Entry { first, len, ..Entry::of(key, Reason::Corrupt) });
+        }
+        self.corrupt = here.corrupt;
+        if !(self.take)(stored) {
+            return Visit::Stop;
+        }
+        self.last = Some(key);
+        self.taken += 1;
+        self.bytes += here.span;
+        Visit::Keep
+    }
+}
+
+/// Shows every pending record of a ring, oldest first.
+pub(crate) struct Inspect<'t> {
+    ring: Option<u8>,
+    show: &'t mut dyn FnMut(&Stored<'_>),
+}
+
+impl<'t> Inspect<'t> {
+    pub(crate) fn new(ring: u8, show: &'t mut dyn FnMut(&Stored<'_>)) -> Self {
+        Self { ring: Some(ring), show }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Inspect<'_> {
+    fn turn(&mut self, _: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        self.ring.take().map(|ring| Work::Walk(ring, Scope::Pending, Look::Task))
     }
 
-    /// Shows every pending record of a ring, oldest first.
-    pub(crate) async fn inspect(
-        &mut self,
-        ring: u8,
-        show: &mut dyn FnMut(&Stored<'_>),
-    ) -> Result<(), Error<F::Error>> {
-        self.ready().await?;
-        let visit = &mut |stored: &Stored<'_>, _| {
-            show(stored);
-            Visit::Keep
-        };
-        self.pass(ring, visit).await?;
-        Ok(())
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+        (self.show)(stored);
+        Visit::Keep
     }
+}
 
-    /// Removes records that the receiver has, in one pass.
-    pub(crate) async fn settle(&mut self, ring: u8, keys: &[Key]) -> Result<u32, Error<F::Error>> {
-        self.ready().await?;
-        if keys.is_empty() {
-            return Ok(0);
-        }
-        if self.books.lane(ring).is_some_and(|lane| lane.is_counted) {
-            self.commit().await?;
-        }
-        let (mut found, mut removed) = (0, 0);
-        let mut oldest: Option<(Key, Timestamp)> = None;
-        let books = &mut self.books;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            let key = stored.key;
-            if here.sight == Sight::Removed {
-                removed += 1;
-                books.note_removed(ring, 1, here.span);
-                books.forget_tag(key);
-                if let Some(lane) = books.lane(key.lane) {
-                    lane.stats.delivered += 1;
+/// Removes records that the receiver has, in one pass.
+pub(crate) struct Settle<'k> {
+    ring: u8,
+    keys: &'k [Key],
+    step: Step,
+    found: usize,
+    oldest: Option<(Key, Timestamp)>,
+    pub(crate) removed: u32,
+}
+
+impl<'k> Settle<'k> {
+    pub(crate) fn new(ring: u8, keys: &'k [Key]) -> Self {
+        Self { ring, keys, step: Step::Begin, found: 0, oldest: None, removed: 0 }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_> {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let books = &mut core.books;
+        match self.step {
+            Step::Begin if self.keys.is_empty() => return None,
+            Step::Begin => {
+                self.step = Step::Front;
+                if books.lane(self.ring).is_some_and(|lane| lane.is_counted) {
+                    return Some(Work::Commit);
                 }
-                books.publish(Event::Delivered(key));
-                return Visit::Keep;
             }
-            if !keys.contains(&key) {
-                oldest.get_or_insert((key, stored.time));
-                return Visit::Keep;
+            Step::Front => {}
+            Step::Walking | Step::Done => {
+                // Of a record that cannot be removed nobody knows whether it is there; all were.
+                if let Some(lane) = books.lane(self.ring) {
+                    lane.oldest = self.oldest.map(|(_, time)| time);
+                    lane.stats.depth.is_exact |= core::mem::take(&mut lane.was_exact);
+                }
+                return None;
             }
-            found += 1;
-            if found == keys.len() { Visit::RemoveAndStop } else { Visit::Remove }
-        };
-        let result = self.rings.walk(ring, Scope::Pending, visit).await;
+        }
+        self.step = Step::Walking;
         for ledger in &mut books.ledger.lanes {
-            ledger.attempts.retain(|attempts| !keys.contains(&attempts.key));
+            ledger.attempts.retain(|attempts| !self.keys.contains(&attempts.key));
         }
-        if let Some(lane) = books.lane(ring) {
-            lane.oldest = oldest.map(|(_, time)| time);
-            if removed > 0 {
-                lane.parked_in_a_row = 0;
-                lane.overtaken = oldest.map(|(key, _)| key);
-            }
-            // Of the record that could not be removed nobody knows whether it is there.
-            lane.stats.depth.is_exact &= result.is_ok();
+        if let Some(lane) = books.lane(self.ring) {
+            lane.was_exact = core::mem::take(&mut lane.stats.depth.is_exact);
         }
-        books.note_corruption(ring, result?.corrupt);
-        Ok(removed)
+        Some(Work::Walk(self.ring, Scope::Pending, Look::Task))
     }
 
-    /// Counts rejections; records that were rejected too often go to the dead letters.
-    pub(crate) async fn reject(&mut self, lane: u8, keys: &[Key]) -> Result<Rejection, Error<F::Error>> {
-        self.ready().await?;
-        let mut found: Vec<(Key, u16), REJECTIONS> = Vec::new();
-        let counted = self.books.ledger.lanes.get(usize::from(lane)).map(|ledger| ledger.attempts.clone());
-        let counted = counted.unwrap_or_default();
-        let mut alive: Vec<Key, ATTEMPTS> = Vec::new();
-        let mut last = None;
-        let pass = self
-            .pass(lane, &mut |stored, here| {
-                last = Some(stored.key);
-                if counted.iter().any(|attempts| attempts.key == stored.key) {
-                    let _ = alive.push(stored.key);
-                }
-                let rejected = keys.contains(&stored.key);
-                if rejected && found.push((stored.key, here.page)).is_err() || found.len() == keys.len() {
-                    return Visit::Stop;
-                }
-                Visit::Keep
-            })
-            .await?;
-        // Records that are gone, delivered or evicted perhaps before the last boot, make room for others.
-        let is_gone = |key: &Key| {
-            let passed = last
-                .is_some_and(|last: Key| last.incarnation == key.incarnation && last.counter >= key.counter);
-            (passed || pass.is_complete) && !alive.contains(key)
-        };
-        if let Some(ledger) = self.books.ledger.lanes.get_mut(usize::from(lane)) {
-            ledger.attempts.retain(|attempts| !is_gone(&attempts.key));
-        }
-        let mut rejection = Rejection::default();
-        for (key, page) in found {
-            let Some(attempts) = self.count_attempt(key) else {
-                continue;
-            };
-            let this = self.lane(lane)?;
-            if attempts < this.config.max_attempts {
-                this.stats.retried += 1;
-                rejection.retrying += 1;
-                // Written at 1, 2, 4, 8, ...: few writes, and a reboot forgets less than half.
-                self.books.must_commit |= attempts.is_power_of_two();
-                self.books.publish(Event::Retrying { key, attempts });
-            } else if this.parked_in_a_row >= BRAKE {
-                this.stats.retried += 1;
-                rejection.retrying += 1;
-                rejection.is_paused = true;
-            } else {
-                this.parked_in_a_row += 1;
-                self.park(lane, page, key, Cause::Rejected).await?;
-                rejection.parked += 1;
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+        let key = stored.key;
+        if here.sight != Sight::Removed {
+            if !self.keys.contains(&key) {
+                self.oldest.get_or_insert((key, stored.time));
+                return Visit::Keep;
             }
+            self.found += 1;
+            return if self.found == self.keys.len() { Visit::RemoveAndStop } else { Visit::Remove };
         }
-        if rejection.is_paused {
-            self.books.publish(Event::ParkingPaused { lane });
+        self.removed += 1;
+        books.note_removed(self.ring, 1, here.span);
+        books.forget_tag(key);
+        if let Some(lane) = books.lane(key.lane) {
+            lane.stats.delivered += 1;
         }
-        if self.books.must_commit {
-            self.commit().await?;
-        }
-        Ok(rejection)
-    }
-
-    /// Parking goes on, whatever was rejected before.
-    pub(crate) fn resume_parking(&mut self) {
-        for lane in &mut self.books.lanes {
+        if let Some(lane) = books.lane(self.ring) {
             lane.parked_in_a_row = 0;
+            lane.overtaken = self.oldest.map(|(key, _)| key);
+        }
+        books.publish(Event::Delivered(key));
+        Visit::Keep
+    }
+}
+
+/// Counts rejections; records that were rejected too often go to the dead letters.
+pub(crate) struct Reject<'k> {
+    lane: u8,
+    keys: &'k [Key],
+    step: Step,
+    found: Vec<(Key, u16), REJECTIONS>,
+    /// Records whose rejections are counted, and that are still there.
+    alive: Vec<Key, ATTEMPTS>,
+    last: Option<Key>,
+    pub(crate) rejection: Rejection,
+}
+
+impl<'k> Reject<'k> {
+    pub(crate) fn new(lane: u8, keys: &'k [Key]) -> Self {
+        Self {
+            lane,
+            keys,
+            step: Step::Begin,
+            found: Vec::new(),
+            alive: Vec::new(),
+            last: None,
+            rejection: Rejection::default(),
         }
     }
 
     /// How often a record was rejected, this time included; `None` if too many others are being counted.
-    fn count_attempt(&mut self, key: Key) -> Option<u16> {
-        let attempts = &mut self.books.ledger.lanes.get_mut(usize::from(key.lane))?.attempts;
+    fn count<M: RawMutex, C: Clock, const LANES: usize>(
+        books: &mut Books<'_, M, C, LANES>,
+        key: Key,
+    ) -> Option<u16> {
+        let attempts = &mut books.kept(key.lane)?.attempts;
         if let Some(known) = attempts.iter_mut().find(|known| known.key == key) {
             known.count = known.count.saturating_add(1);
             return Some(known.count);
@@ -258,59 +294,170 @@ where
         attempts.push(Attempts { key, count: 1 }).ok().map(|()| 1)
     }
 
-    /// The receiver knows of these entries now.
-    pub(crate) fn confirm(&mut self, entries: &[Entry]) {
-        self.books.ledger.account.confirm(entries);
-    }
-
-    /// The receiver has no explanation for these counters: whatever is not pending is given one, "lost" if there is
-    /// no better.
-    pub(crate) async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
-        self.ready().await?;
-        let mut from = asked.first;
-        let next = self.lane(asked.lane)?.next;
-        let is_of_this = asked.incarnation == self.books.ledger.incarnation;
-        let end = if is_of_this { asked.end().min(next) } else { asked.end() };
-        let books = &mut self.books;
-        let mut explain_until = |until: u64, from: u64| {
-            let len = until.min(end).saturating_sub(from);
-            books.fill(Entry { first: from, len, reason: Reason::Lost, ..asked });
-        };
-        let visit = &mut |stored: &Stored<'_>, _: Here| {
-            let Key { incarnation, counter, .. } = stored.key;
-            if incarnation != asked.incarnation || counter < from {
-                return Visit::Keep;
-            }
-            explain_until(counter, from);
-            from = counter + 1;
-            if counter >= end { Visit::Stop } else { Visit::Keep }
-        };
-        let walked = self.rings.walk(asked.lane, Scope::Pending, visit).await?;
-        explain_until(end, from);
-        books.note_corruption(asked.lane, walked.corrupt);
-        if books.must_commit { self.commit().await } else { Ok(()) }
-    }
-
-    /// Takes a new incarnation for new records; those that are pending keep theirs.
-    pub(crate) async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
-        self.ready().await?;
-        self.books.leave_incarnation();
-        self.commit().await?;
-        Ok(self.books.ledger.incarnation)
-    }
-
-    /// Earlier incarnations whose books are open.
-    pub(crate) fn formers(&self) -> impl Iterator<Item = (u32, &[u64])> {
-        self.books.ledger.former.iter().map(|former| (former.incarnation, former.issued.as_slice()))
-    }
-
-    /// The receiver has closed the books of an earlier incarnation.
-    pub(crate) fn close_former(&mut self, incarnation: u32) {
-        self.books.ledger.former.retain(|former| former.incarnation != incarnation);
+    /// Decides about one rejected record.
+    fn judge<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        books: &mut Books<'_, M, C, LANES>,
+        key: Key,
+        page: u16,
+    ) {
+        let Some(attempts) = Self::count(books, key) else { return };
+        let Some(lane) = books.lane(self.lane) else { return };
+        if attempts < lane.config.max_attempts {
+            lane.stats.retried += 1;
+            self.rejection.retrying += 1;
+            // Written at 1, 2, 4, 8, ...: few writes, and a reboot forgets less than half.
+            books.must_commit |= attempts.is_power_of_two();
+            books.publish(Event::Retrying { key, attempts });
+        } else if lane.parked_in_a_row >= BRAKE {
+            lane.stats.retried += 1;
+            self.rejection.retrying += 1;
+            self.rejection.is_paused = true;
+        } else {
+            lane.parked_in_a_row += 1;
+            books.park(self.lane, page, key, Cause::Rejected);
+            self.rejection.parked += 1;
+        }
     }
 }
 
-/// Whether a record cannot be in one batch with the first.
-fn is_beyond(first: Key, key: Key) -> bool {
-    key.incarnation != first.incarnation || key.counter.saturating_sub(first.counter) >= WINDOW
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Reject<'_> {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        match self.step {
+            Step::Begin => {
+                self.step = Step::Front;
+                return Some(Work::Walk(self.lane, Scope::Pending, Look::Task));
+            }
+            Step::Front => {
+                self.step = Step::Walking;
+                self.found.reverse();
+                // Records that are gone, delivered or evicted perhaps before the last boot, make room for others.
+                let is_complete = core.desk.is_complete;
+                let is_gone = |key: &Key| {
+                    let last = self.last.filter(|last| last.incarnation == key.incarnation);
+                    let is_passed = last.is_some_and(|last| last.counter >= key.counter);
+                    (is_passed || is_complete) && !self.alive.contains(key)
+                };
+                core.books.kept(self.lane)?.attempts.retain(|attempts| !is_gone(&attempts.key));
+            }
+            Step::Walking | Step::Done => {}
+        }
+        // One after the other: each may have to be parked before the next.
+        while let Some((key, page)) = self.found.pop() {
+            self.judge(&mut core.books, key, page);
+            if core.books.ledger.intent.is_some() {
+                return None;
+            }
+        }
+        if self.rejection.is_paused && self.step == Step::Walking {
+            core.books.publish(Event::ParkingPaused { lane: self.lane });
+        }
+        self.step = Step::Done;
+        None
+    }
+
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+        let key = stored.key;
+        self.last = Some(key);
+        let is_counted = |attempts: &Attempts| attempts.key == key;
+        if books.kept(self.lane).is_some_and(|ledger| ledger.attempts.iter().any(is_counted)) {
+            let _ = self.alive.push(key);
+        }
+        let is_rejected = self.keys.contains(&key);
+        let is_too_many = is_rejected && self.found.push((key, here.page)).is_err();
+        if is_too_many || self.found.len() == self.keys.len() { Visit::Stop } else { Visit::Keep }
+    }
+}
+
+/// The receiver has no explanation for these counters: whatever is not pending is given one, "lost" if there is no
+/// better.
+pub(crate) struct Explain {
+    asked: Entry,
+    from: u64,
+    step: Step,
+}
+
+impl Explain {
+    pub(crate) fn new(asked: Entry) -> Self {
+        Self { asked: Entry { reason: Reason::Lost, ..asked }, from: asked.first, step: Step::Begin }
+    }
+
+    fn explain_until<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        books: &mut Books<'_, M, C, LANES>,
+        until: u64,
+    ) {
+        let len = until.min(self.asked.end()).saturating_sub(self.from);
+        books.fill(Entry { first: self.from, len, ..self.asked });
+        self.from = until.saturating_add(1);
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Explain {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let next = core.books.lane(self.asked.lane)?.next;
+        match self.step {
+            Step::Begin => {
+                self.step = Step::Walking;
+                if self.asked.incarnation == core.books.ledger.incarnation {
+                    self.asked.len = self.asked.end().min(next).saturating_sub(self.asked.first);
+                }
+                return Some(Work::Walk(self.asked.lane, Scope::Pending, Look::Task));
+            }
+            Step::Walking => {
+                self.step = Step::Done;
+                self.explain_until(&mut core.books, u64::MAX);
+            }
+            Step::Front | Step::Done => {}
+        }
+        None
+    }
+
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+        let Key { incarnation, counter, .. } = stored.key;
+        if incarnation != self.asked.incarnation || counter < self.from {
+            return Visit::Keep;
+        }
+        self.explain_until(books, counter);
+        if counter >= self.asked.end() { Visit::Stop } else { Visit::Keep }
+    }
+}
+
+/// Takes a new incarnation for new records; those that are pending keep theirs.
+#[derive(Default)]
+pub(crate) struct Renew {
+    is_done: bool,
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Renew {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        if !core::mem::replace(&mut self.is_done, true) {
+            core.books.leave_incarnation();
+            core.books.must_commit = true;
+        }
+        None
+    }
+}
+
+/// A clean stop: nothing is uncertain after it, and the depth is known at the next boot. The leases are given up, so the
+/// next record costs a write.
+#[derive(Default)]
+pub(crate) struct Suspend {
+    is_done: bool,
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Suspend {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        if core::mem::replace(&mut self.is_done, true) {
+            return None;
+        }
+        let books = &mut core.books;
+        for (lane, ledger) in books.lanes.iter_mut().zip(&mut books.ledger.lanes) {
+            lane.ceiling = lane.next;
+            ledger.ceiling = lane.next;
+            let Depth { records, bytes, is_exact } = lane.stats.depth;
+            ledger.count = is_exact.then_some(Count { records, bytes });
+        }
+        Some(Work::Commit)
+    }
 }

@@ -2,15 +2,14 @@
 //! none.
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
-use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
-use super::Store;
+use super::{Core, Task};
 use crate::{
-    Cause, Clock, EnqueueError, Entry, Error, Event, Key, Kind, Reason, Stored, Tag, WhenFull,
-    io::Fault,
+    Cause, Clock, EnqueueError, Error, Event, Key, Kind, Stored, Tag, WhenFull,
     ledger::{Intent, Tagged},
+    rings::{Look, Work},
     stored::assemble,
-    walk::{Here, Scope, Sight, Visit},
+    walk::Scope,
 };
 
 /// Counters that one write of the metadata leases; after an unclean boot at most so many are uncertain.
@@ -19,192 +18,203 @@ pub(crate) const LEASE: u64 = 64;
 /// Encodes a record's body into a buffer; `None` if it does not fit.
 pub(crate) type Encode<'e> = dyn FnMut(&mut [u8]) -> Option<usize> + 'e;
 
-impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
-where
-    F: MultiwriteNorFlash,
-    M: RawMutex,
-    C: Clock,
-{
-    /// Appends a record; durable when it returns `Ok`.
-    pub(crate) async fn enqueue(
-        &mut self,
-        lane: u8,
-        kind: Kind,
-        tag: Option<Tag>,
-        encode: &mut Encode<'_>,
-    ) -> Result<Key, EnqueueError<F::Error>> {
-        self.ready().await?;
-        if let Some(tag) = tag {
-            self.reserve_tag(lane, tag).await?;
-        }
-        self.lease(lane).await?;
-        let mut may_make_room = true;
-        loop {
-            let (key, len) = self.mint(lane, kind, tag, encode)?;
-            let pushed = self.rings.push(lane, len).await;
-            let this = self.lane(lane)?;
-            match pushed {
-                Ok((page, corrupt)) => {
-                    this.minting = None;
-                    this.next = key.counter + 1;
-                    this.appended = tag.map(|tag| Tagged { tag, counter: key.counter, page });
-                    self.books.note_corruption(lane, corrupt);
-                    self.books.note_queued(key, Self::GEOMETRY.item_span(len));
-                    // Should this fail or be dropped, the next operation takes it up.
-                    self.adopt(lane).await?;
-                    return Ok(key);
-                }
-                Err(Fault::Full) => {
-                    // Nothing was written: the counter is still free.
-                    this.minting = None;
-                    if !may_make_room {
-                        return Err(EnqueueError::Full);
-                    }
-                    may_make_room = false;
-                    self.make_room(lane).await?;
-                }
-                Err(fault) => return Err(Error::from(fault).into()),
-            }
-        }
+/// Appends a record; durable when it is done and not refused.
+pub(crate) struct Enqueue<'e> {
+    lane: u8,
+    kind: Kind,
+    tag: Option<Tag>,
+    encode: &'e mut Encode<'e>,
+    step: Step,
+    key: Key,
+    len: u32,
+    refusal: Option<Refusal>,
+}
+
+/// Why a record was refused, though the flash did as it was told.
+#[derive(Clone, Copy)]
+enum Refusal {
+    NoSuchLane,
+    TooManyTags,
+    Exhausted,
+    TooLarge,
+    Full,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Begin,
+    /// Is the record of this live tag still there?
+    TagSought(usize, Key),
+    Append,
+    Pushed,
+    /// Pages at the front that hold nothing pending are gone.
+    FrontCleared,
+    /// Is the page behind the oldest one settled?
+    Judged,
+    /// The oldest page pins the ring: its records go to the dead letters, one by one.
+    Pinned,
+    Evicting,
+    Done,
+}
+
+impl<'e> Enqueue<'e> {
+    pub(crate) fn new(lane: u8, kind: Kind, tag: Option<Tag>, encode: &'e mut Encode<'e>) -> Self {
+        let key = Key { incarnation: 0, lane, counter: 0 };
+        Self { lane, kind, tag, encode, step: Step::Begin, key, len: 0, refusal: None }
     }
 
-    /// Sees to it that the next counter is below the durable ceiling.
-    async fn lease(&mut self, lane: u8) -> Result<(), EnqueueError<F::Error>> {
-        let this = self.lane(lane)?;
-        let (next, ceiling) = (this.next, this.ceiling);
-        if next >= Key::COUNTER_LIMIT - LEASE {
-            return Err(EnqueueError::Exhausted);
+    /// What became of it.
+    pub(crate) fn end<E>(self) -> Result<Key, EnqueueError<E>> {
+        Err(match self.refusal {
+            None => return Ok(self.key),
+            Some(Refusal::NoSuchLane) => EnqueueError::Storage(Error::NoSuchLane),
+            Some(Refusal::TooManyTags) => EnqueueError::TooManyTags,
+            Some(Refusal::Exhausted) => EnqueueError::Exhausted,
+            Some(Refusal::TooLarge) => EnqueueError::TooLarge,
+            Some(Refusal::Full) => EnqueueError::Full,
+        })
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Option<Work> {
+        self.refusal = Some(refusal);
+        self.step = Step::Done;
+        None
+    }
+
+    /// Sees to it that there is a place for the tag in the lane's index, and that the next counter is below the durable
+    /// ceiling.
+    fn begin<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        core: &mut Core<'_, M, C, LANES>,
+        at: usize,
+    ) -> Option<Work> {
+        let books = &mut core.books;
+        let (Some(lane), Some(ledger)) =
+            (books.lanes.get(usize::from(self.lane)), books.ledger.lanes.get_mut(usize::from(self.lane)))
+        else {
+            return self.refuse(Refusal::NoSuchLane);
+        };
+        if let Some(tag) = self.tag
+            && ledger.tags.is_full()
+            && ledger.tags.iter().all(|tagged| tagged.tag != tag)
+        {
+            // Some may have been delivered before the last boot.
+            let Some(Tagged { counter, page, .. }) = ledger.tags.get(at).copied() else {
+                return self.refuse(Refusal::TooManyTags);
+            };
+            let key = books.key(self.lane, counter);
+            self.step = Step::TagSought(at, key);
+            return core.desk.look(self.lane, Scope::Page(page), Look::Find(key));
         }
-        if next >= ceiling {
-            if let Some(ledger) = self.books.kept(lane) {
-                ledger.ceiling = next + LEASE;
-            }
-            self.commit().await?;
+        if lane.next >= Key::COUNTER_LIMIT - LEASE {
+            return self.refuse(Refusal::Exhausted);
         }
-        Ok(())
+        self.step = Step::Append;
+        if lane.next < lane.ceiling {
+            return self.append(core);
+        }
+        ledger.ceiling = lane.next + LEASE;
+        Some(Work::Commit)
     }
 
     /// Takes the next counter and puts the record together.
-    fn mint(
+    fn append<M: RawMutex, C: Clock, const LANES: usize>(
         &mut self,
-        lane: u8,
-        kind: Kind,
-        tag: Option<Tag>,
-        encode: &mut Encode<'_>,
-    ) -> Result<(Key, u32), EnqueueError<F::Error>> {
-        let counter = self.lane(lane)?.next;
-        let key = self.books.key(lane, counter);
-        let stored = Stored { key, kind, time: self.books.timestamp(), tag, cause: None, body: &[] };
-        let record = &mut *self.rings.cells.record;
-        let len = record.get_mut(Stored::HEAD_MAX..).and_then(encode).and_then(|body_len| {
-            assemble(record, &stored, body_len, Self::GEOMETRY.word())
-        });
-        let largest = u32::from(self.books.layout.record_max);
-        let len = len.filter(|len| *len <= largest).ok_or(EnqueueError::TooLarge)?;
-        self.lane(lane)?.minting = Some(counter);
-        Ok((key, len))
-    }
-
-    /// Finds room in a full lane, in the way that costs least.
-    async fn make_room(&mut self, lane: u8) -> Result<(), EnqueueError<F::Error>> {
-        loop {
-            // Pages at the front that hold nothing pending go first; looking for the oldest record erases them.
-            self.pass(lane, &mut |_, _| Visit::Stop).await?;
-            let ring = self.rings.ring(lane)?;
-            let (oldest, next) = (ring.head.0, ring.pages.next(ring.head.0));
-            if ring.has_open_page() {
-                return Ok(());
+        core: &mut Core<'_, M, C, LANES>,
+    ) -> Option<Work> {
+        let counter = core.books.lane(self.lane)?.next;
+        self.key = core.books.key(self.lane, counter);
+        let (key, time) = (self.key, core.books.timestamp());
+        let stored = Stored { key, kind: self.kind, time, tag: self.tag, cause: None, body: &[] };
+        let record = &mut *core.cells.record;
+        let body_len = record.get_mut(Stored::HEAD_MAX..).and_then(|body| (self.encode)(body));
+        let len = body_len.and_then(|len| assemble(record, &stored, len, core.geometry.word()));
+        match len.filter(|len| *len <= u32::from(core.books.layout.record_max)) {
+            Some(len) => {
+                self.len = len;
+                self.step = Step::Pushed;
+                core.books.lane(self.lane)?.minting = Some(counter);
+                Some(Work::Push(self.lane, len))
             }
-            if !self.is_settled(lane, next).await? {
-                return self.evict(lane, oldest).await;
-            }
-            // A few records that nobody takes pin the ring, while all behind them is gone.
-            while let Some(key) = self.first_pending(lane, oldest).await? {
-                self.park(lane, oldest, key, Cause::Blocking).await?;
-            }
+            None => self.refuse(Refusal::TooLarge),
         }
     }
 
-    /// Gives the oldest page up, if the lane's policy allows it.
-    async fn evict(&mut self, lane: u8, oldest: u16) -> Result<(), EnqueueError<F::Error>> {
-        self.books.publish(Event::Full { lane });
-        if self.lane(lane)?.config.when_full == WhenFull::Refuse {
-            return Err(EnqueueError::Full);
+    /// The ring is as it was, but for what was found out: finds room in the way that costs least.
+    fn make_room<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        core: &mut Core<'_, M, C, LANES>,
+    ) -> Option<Work> {
+        let ring = core.rings.get(self.lane);
+        let (oldest, next) = (ring.head.0, ring.pages.next(ring.head.0));
+        if ring.has_open_page() {
+            return self.append(core);
         }
-        if let Some(last) = self.explain_page(lane, oldest, |_| Reason::Evicted).await? {
-            self.carry_out(Intent::Evict { ring: lane, page: oldest, last }).await?;
-        }
-        Ok(())
-    }
-
-    /// Whether a page has held records, and all of them are gone.
-    async fn is_settled(&mut self, lane: u8, page: u16) -> Result<bool, Error<F::Error>> {
-        let mut has_held = false;
-        let visit = &mut |_: &Stored<'_>, here: Here| {
-            has_held = true;
-            if here.sight == Sight::Pending { Visit::Stop } else { Visit::Keep }
+        let desk = &mut core.desk;
+        let (step, page, look) = match self.step {
+            Step::FrontCleared => (Step::Judged, next, Look::Settled),
+            Step::Judged if desk.is_complete && desk.key.is_some() => (Step::Pinned, oldest, Look::First),
+            Step::Judged => {
+                core.books.publish(Event::Full { lane: self.lane });
+                if core.books.lane(self.lane)?.config.when_full == WhenFull::Refuse {
+                    return self.refuse(Refusal::Full);
+                }
+                (Step::Evicting, oldest, Look::GiveUp)
+            }
+            Step::Pinned => {
+                // A few records that nobody takes, while all behind them is gone.
+                if let Some(key) = desk.key.take() {
+                    core.books.park(self.lane, oldest, key, Cause::Blocking);
+                    self.step = Step::FrontCleared;
+                    return None;
+                }
+                self.step = Step::FrontCleared;
+                return desk.look(self.lane, Scope::Pending, Look::First);
+            }
+            _ => {
+                desk.given_up(&mut core.books, self.lane);
+                if let Some(last) = desk.key.take() {
+                    core.books.intend(Intent::Evict { ring: self.lane, page: oldest, last });
+                }
+                self.step = Step::Append;
+                return None;
+            }
         };
-        Ok(self.rings.walk(lane, Scope::Page(page), visit).await?.is_complete && has_held)
+        self.step = step;
+        desk.look(self.lane, Scope::Page(page), look)
     }
+}
 
-    async fn first_pending(&mut self, lane: u8, page: u16) -> Result<Option<Key>, Error<F::Error>> {
-        let mut found = None;
-        let visit = &mut |stored: &Stored<'_>, here: Here| {
-            if here.sight != Sight::Pending {
-                return Visit::Keep;
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Enqueue<'_> {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        match self.step {
+            Step::Begin => self.begin(core, 0),
+            Step::TagSought(at, key) => {
+                if core.desk.key.is_none() {
+                    core.books.forget_tag(key);
+                }
+                self.begin(core, at + 1)
             }
-            found = Some(stored.key);
-            Visit::Stop
-        };
-        self.rings.walk(lane, Scope::Page(page), visit).await?;
-        Ok(found)
-    }
-
-    /// Makes sure that there is a place for this tag in the lane's index.
-    async fn reserve_tag(&mut self, lane: u8, tag: Tag) -> Result<(), EnqueueError<F::Error>> {
-        let mut at = 0;
-        loop {
-            let ledger = self.books.kept(lane).ok_or(Error::NoSuchLane)?;
-            if !ledger.tags.is_full() || ledger.tags.iter().any(|tagged| tagged.tag == tag) {
-                return Ok(());
+            Step::Append => self.append(core),
+            Step::Pushed if core.desk.is_done => {
+                self.step = Step::Done;
+                let (tag, counter, page) = (self.tag, self.key.counter, core.rings.get(self.lane).tail);
+                let lane = core.books.lane(self.lane)?;
+                lane.minting = None;
+                lane.next = counter + 1;
+                // Should the rest fail or be dropped, the next task takes it up.
+                lane.appended = tag.map(|tag| Tagged { tag, counter, page });
+                core.books.note_queued(self.key, core.geometry.item_span(self.len));
+                None
             }
-            // Some may have been delivered before the last boot.
-            let Tagged { counter, page, .. } = *ledger.tags.get(at).ok_or(EnqueueError::TooManyTags)?;
-            let key = self.books.key(lane, counter);
-            if self.find(lane, page, key).await?.is_none() {
-                self.books.forget_tag(key);
+            Step::Pushed => {
+                // Nothing was written: the counter is still free.
+                core.books.lane(self.lane)?.minting = None;
+                self.step = Step::FrontCleared;
+                core.desk.look(self.lane, Scope::Pending, Look::First)
             }
-            at += 1;
+            Step::Done => None,
+            _ => self.make_room(core),
         }
-    }
-
-    /// Takes up the tag of a record that was appended: it becomes the newest of its tag, and the one that was is
-    /// removed.
-    pub(super) async fn adopt(&mut self, lane: u8) -> Result<(), Error<F::Error>> {
-        let Some(new) = self.lane(lane)?.appended else { return Ok(()) };
-        let known = self.books.kept(lane).and_then(|ledger| {
-            ledger.tags.iter().find(|tagged| tagged.tag == new.tag).copied()
-        });
-        if known.is_none_or(|old| old.counter < new.counter) {
-            let mut removal = None;
-            if let Some(old) = known {
-                let key = self.books.key(lane, old.counter);
-                removal = self.find(lane, old.page, key).await?.map(|_| (key, old.page));
-            }
-            // From here to the commit nothing is waited for: what the ledger says is all of it or nothing.
-            if let Some(ledger) = self.books.kept(lane) {
-                ledger.tags.retain(|tagged| tagged.tag != new.tag);
-                // There is a place for it: it was reserved, or its predecessor's.
-                let _ = ledger.tags.push(new);
-            }
-            if let Some((key, page)) = removal {
-                self.books.give_up(Entry::of(key, Reason::Superseded), 1);
-                self.books.ledger.intent = Some(Intent::Remove { ring: lane, page, key });
-            }
-            self.commit().await?;
-            self.finish().await?;
-        }
-        self.lane(lane)?.appended = None;
-        Ok(())
     }
 }

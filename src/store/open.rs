@@ -3,15 +3,16 @@
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
-use super::{Store, books::Books};
+use super::{Core, Desk, Store, Task, books::Books};
 use crate::{
-    Clock, Config, Error, Event, Geometry, Layout, LayoutError, OpenError,
+    Clock, Config, DeviceId, Error, Event, Geometry, Layout, LayoutError, OpenError,
     event::Channel,
     io::{Cells, drive},
-    ledger::{DEAD_LETTERS, LaneLedger, SnapshotHead},
+    ledger::{LaneLedger, SnapshotHead},
+    metadata::Metadata,
     pages::Pages,
-    rings::{Loaded, Rings},
-    snapshots::Found,
+    rings::{Rings, Work},
+    snapshots::{Found, Load},
 };
 
 impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
@@ -30,63 +31,157 @@ where
         record_max: u16,
         entropy: u64,
     ) -> Result<Self, LayoutError> {
-        let layout = config.layout(Self::GEOMETRY, record_max, flash.capacity() as u32)?;
+        let geometry = const { Geometry::of::<F>() };
+        let layout = config.layout(geometry, record_max, flash.capacity() as u32)?;
         Ok(Self {
-            rings: Rings::new(flash, record, &layout, config.origin),
-            books: Books::new(events, clock, layout, &config.lanes, entropy),
+            flash,
+            core: Core {
+                geometry,
+                cells: Cells::new(record),
+                rings: Rings::new(geometry, &layout, config.origin),
+                books: Books::new(events, clock, layout, &config.lanes, entropy),
+                desk: Desk::default(),
+            },
+        })
+    }
+}
+
+/// Opens the region, or formats it if there is nothing of ours.
+pub(crate) struct Open {
+    step: Step,
+    /// The layout that the region had.
+    old: Option<Layout>,
+    refusal: Option<Refusal>,
+}
+
+enum Step {
+    Load,
+    Loaded,
+    /// The pages that a larger layout adds are erased: this page of this ring comes next.
+    Grow(u8, u16),
+    Done,
+}
+
+/// Why a region cannot be opened, though the flash did as it was told.
+enum Refusal {
+    Unreadable,
+    OtherFormat(u8),
+    OtherOwner(DeviceId),
+    OtherLayout(Layout),
+}
+
+impl Open {
+    pub(crate) fn new() -> Self {
+        Self { step: Step::Load, old: None, refusal: None }
+    }
+
+    pub(crate) fn end<E>(self) -> Result<(), OpenError<E>> {
+        Err(match self.refusal {
+            None => return Ok(()),
+            Some(Refusal::Unreadable) => OpenError::Storage(Error::NotWritten),
+            Some(Refusal::OtherFormat(format)) => OpenError::OtherFormat(format),
+            Some(Refusal::OtherOwner(owner)) => OpenError::OtherOwner(owner),
+            Some(Refusal::OtherLayout(layout)) => OpenError::OtherLayout(layout),
         })
     }
 
-    /// Opens the region, or formats it if there is nothing of ours.
-    pub(crate) async fn open(&mut self) -> Result<(), OpenError<F::Error>> {
-        match self.rings.load().await? {
-            Loaded::OtherFormat(format) => return Err(OpenError::OtherFormat(format)),
-            Loaded::Nothing => {
-                let incarnation = self.books.ledger.incarnation;
-                self.books.publish(Event::Formatted { incarnation });
-            }
-            Loaded::Snapshot(found) => {
-                let old = self.take_over(&found)?;
-                self.grow(&old).await?;
+    /// Takes the ledger over from a snapshot, if it is of this owner and fits this layout.
+    fn take_over<M: RawMutex, C, const LANES: usize>(
+        &mut self,
+        core: &mut Core<'_, M, C, LANES>,
+        found: &Found,
+    ) -> Result<(), Refusal> {
+        // A whole snapshot that cannot be read is one of more lanes, or made by nobody.
+        let (head, ledger) = SnapshotHead::decode(found.snapshot(core.geometry, &core.cells))
+            .ok_or(Refusal::Unreadable)?;
+        if head.layout.device != core.books.layout.device {
+            return Err(Refusal::OtherOwner(head.layout.device));
+        }
+        if !core.books.layout.extends(&head.layout) || !core.books.ledger.read(ledger) {
+            return Err(Refusal::OtherLayout(head.layout));
+        }
+        core.rings.metadata.found(found);
+        self.old = Some(head.layout);
+        Ok(())
+    }
+
+    fn loaded<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        core: &mut Core<'_, M, C, LANES>,
+    ) -> Result<(), Refusal> {
+        match (core.desk.other_format, core.desk.found.take()) {
+            (Some(format), _) => Err(Refusal::OtherFormat(format)),
+            (None, Some(found)) => self.take_over(core, &found),
+            (None, None) => {
+                let incarnation = core.books.ledger.incarnation;
+                core.books.publish(Event::Formatted { incarnation });
+                Ok(())
             }
         }
-        let books = &mut self.books;
+    }
+
+    /// Erases the pages that a larger layout adds. Until the first snapshot with that layout is written, they
+    /// belong to nobody.
+    fn grow<M: RawMutex, C: Clock, const LANES: usize>(
+        &mut self,
+        core: &mut Core<'_, M, C, LANES>,
+        from: (u8, u16),
+    ) -> Option<Work> {
+        let old = self.old.as_ref()?;
+        let (mut ring, mut page) = from;
+        loop {
+            let had = match ring {
+                lane if lane < LANES as u8 => old.lanes.get(usize::from(lane)).map_or(0, |span| span.pages),
+                _ => old.dead_letters.pages,
+            };
+            page = page.max(had);
+            if page < core.rings.get(ring).pages.count {
+                core.books.is_growing |= had > 0;
+                self.step = Step::Grow(ring, page + 1);
+                return Some(Work::Erase(ring, page));
+            }
+            (ring, page) = (ring + 1, 0);
+            if ring > LANES as u8 {
+                return None;
+            }
+        }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Open {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let from = match self.step {
+            Step::Load => {
+                self.step = Step::Loaded;
+                return Some(Work::Load);
+            }
+            Step::Loaded => match self.loaded(core) {
+                Ok(()) => (0, 0),
+                Err(refusal) => {
+                    self.refusal = Some(refusal);
+                    self.step = Step::Done;
+                    return None;
+                }
+            },
+            Step::Grow(ring, page) => (ring, page),
+            Step::Done => return None,
+        };
+        let work = self.grow(core, from);
+        if work.is_some() {
+            return work;
+        }
+        self.step = Step::Done;
+        for ring in Rings::<LANES>::numbers() {
+            core.rings.begin(ring);
+        }
+        let books = &mut core.books;
         while books.ledger.lanes.len() < LANES {
             let _ = books.ledger.lanes.push(LaneLedger::default());
         }
         books.ledger.boot = books.ledger.boot.saturating_add(1);
         books.must_commit = true;
-        Ok(self.ready().await?)
-    }
-
-    /// Takes the ledger over from a snapshot, if it is of this owner and fits this layout. Gives the layout that it had.
-    fn take_over(&mut self, found: &Found) -> Result<Layout, OpenError<F::Error>> {
-        // A whole snapshot that cannot be read is one of more lanes, or made by nobody.
-        let (head, ledger) = SnapshotHead::decode(self.rings.snapshot(found))
-            .ok_or(OpenError::Storage(Error::NotWritten))?;
-        if head.layout.device != self.books.layout.device {
-            return Err(OpenError::OtherOwner(head.layout.device));
-        }
-        if !self.books.layout.extends(&head.layout) || !self.books.ledger.read(ledger) {
-            return Err(OpenError::OtherLayout(head.layout));
-        }
-        Ok(head.layout)
-    }
-
-    /// Erases the pages that a larger layout adds. Until the first snapshot with that layout is written, they
-    /// belong to nobody.
-    async fn grow(&mut self, old: &Layout) -> Result<(), OpenError<F::Error>> {
-        for ring in Rings::<F, LANES>::numbers() {
-            let had = match ring {
-                DEAD_LETTERS => old.dead_letters.pages,
-                lane => old.lanes.get(usize::from(lane)).map_or(0, |span| span.pages),
-            };
-            for page in had..self.rings.ring(ring)?.pages.count {
-                self.rings.erase(ring, page).await?;
-                self.books.is_growing |= had > 0;
-            }
-        }
-        Ok(())
+        books.is_loaded = true;
+        None
     }
 }
 
@@ -101,35 +196,24 @@ pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
 ) -> Result<(), OpenError<F::Error>> {
     let geometry = const { Geometry::of::<F>() };
     let wanted = config.layout(geometry, 0, flash.capacity() as u32)?;
-    let capacity = flash.capacity() as u64;
-    let mut rings = Rings::<&mut F, LANES>::new(flash, buffer, &wanted, config.origin);
-    let found = match rings.load().await? {
-        Loaded::Snapshot(found) => {
-            SnapshotHead::decode(rings.snapshot(&found)).map(|(head, _)| head.layout)
-        }
-        _ => None,
-    };
+    let cells = &mut Cells::new(buffer);
+    let mut load = Load::new(geometry, config.origin);
+    drive(flash, cells, &mut load).await.map_err(Error::from)?;
+    let found = load.found.and_then(|found| SnapshotHead::decode(found.snapshot(geometry, cells)));
+    let found = found.map(|(head, _)| head.layout);
     // The rings first: as long as the metadata stand, the region is not taken for an empty one.
     for span in wanted.rings().chain(found.iter().flat_map(Layout::rings)) {
         let end = u64::from(config.origin) + u64::from(span.end()) * u64::from(geometry.page());
-        if end <= capacity {
-            erase(&mut rings.flash, &mut rings.cells, Pages::new(geometry, config.origin, span)).await?;
+        if end <= flash.capacity() as u64 {
+            let pages = Pages::new(geometry, config.origin, span);
+            for page in 0..pages.count {
+                drive(flash, cells, &mut pages.erase(page)).await.map_err(Error::from)?;
+            }
         }
     }
+    let mut metadata = Metadata::new(geometry, config.origin);
     for half in 0..2 {
-        let mut erase = rings.metadata.erase(half);
-        drive(&mut rings.flash, &mut rings.cells, &mut erase).await.map_err(Error::from)?;
-    }
-    Ok(())
-}
-
-async fn erase<F: MultiwriteNorFlash>(
-    flash: &mut F,
-    cells: &mut Cells<'_>,
-    pages: Pages,
-) -> Result<(), Error<F::Error>> {
-    for page in 0..pages.count {
-        drive(flash, cells, &mut pages.erase(page)).await?;
+        drive(flash, cells, &mut metadata.erase(half)).await.map_err(Error::from)?;
     }
     Ok(())
 }

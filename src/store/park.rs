@@ -1,174 +1,136 @@
 //! The dead letters: records that could not be sent, kept aside so that nothing behind them has to wait.
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
-use embedded_storage_async::nor_flash::MultiwriteNorFlash;
+use heapless::Vec;
 
-use super::Store;
+use super::{Books, Core, Task, tidy::final_reason};
 use crate::{
-    Cause, Clock, Entry, Error, Event, Key, Reason, Stored,
-    io::Fault,
-    ledger::{DEAD_LETTERS, Intent},
-    stored::assemble,
-    walk::Visit,
+    Clock, Entry, Key, Reason, Stored,
+    ledger::{DEAD_LETTERS, Intent, LATE},
+    rings::{Look, Work},
+    walk::{Here, Scope, Visit},
 };
 
-impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
-where
-    F: MultiwriteNorFlash,
-    M: RawMutex,
-    C: Clock,
-{
-    /// Moves a record to the dead letters.
-    pub(super) async fn park(
-        &mut self,
-        lane: u8,
-        page: u16,
-        key: Key,
-        cause: Cause,
-    ) -> Result<(), Error<F::Error>> {
-        let entry = Entry::of(key, Reason::Parked);
-        self.books.ledger.account.explain(entry);
-        if let Some(ledger) = self.books.kept(lane) {
-            ledger.attempts.retain(|attempts| attempts.key != key);
-        }
-        self.carry_out(Intent::Park { lane, page, key, cause }).await?;
-        self.books.note_given_up(&entry, 1);
-        self.books.publish(Event::Parked { key, cause });
-        Ok(())
+/// A dead letter that is looked for.
+pub(crate) struct Letter {
+    key: Key,
+    is_looked_for: bool,
+    found: Option<(u16, Reason)>,
+}
+
+impl Letter {
+    fn new(key: Key) -> Self {
+        Self { key, is_looked_for: false, found: None }
     }
 
-    /// Copies a record to the dead letters, unless that was done already, and removes it from its lane.
-    pub(super) async fn finish_parking(
-        &mut self,
-        lane: u8,
-        page: u16,
-        key: Key,
-        cause: Cause,
-    ) -> Result<(), Error<F::Error>> {
-        while let Some(len) = self.find(lane, page, key).await?
-            && self.books.dead_youngest != Some(key)
-        {
-            let len = self.rewrite(len, cause).ok_or(Error::NotWritten)?;
-            match self.rings.push(DEAD_LETTERS, len).await {
-                Ok((_, corrupt)) => {
-                    self.books.note_corruption(DEAD_LETTERS, corrupt);
-                    self.books.dead_youngest = Some(key);
-                }
-                Err(Fault::Full) => self.make_dead_room().await?,
-                Err(fault) => return Err(fault.into()),
-            }
-        }
-        self.remove(lane, page, key).await
+    /// Looks for it once.
+    fn look(&mut self) -> Option<Work> {
+        let is_first = !core::mem::replace(&mut self.is_looked_for, true);
+        is_first.then_some(Work::Walk(DEAD_LETTERS, Scope::Pending, Look::Task))
     }
 
-    /// Puts the record in memory together again, with the cause of its death.
-    fn rewrite(&mut self, len: u32, cause: Cause) -> Option<u32> {
-        let record = &mut *self.rings.cells.record;
-        let stored = Stored::decode(record.get(..len as usize)?)?;
-        let body_len = stored.body.len();
-        let body_at = stored.head_len(body_len);
-        let head = Stored { cause: Some(cause), body: &[], ..stored };
-        record.get(..Stored::HEAD_MAX + body_len)?;
-        record.copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
-        assemble(record, &head, body_len, Self::GEOMETRY.word())
-    }
-
-    /// Makes room in the dead letters. What they lose is explained for good.
-    async fn make_dead_room(&mut self) -> Result<(), Error<F::Error>> {
-        self.pass(DEAD_LETTERS, &mut |_, _| Visit::Stop).await?;
-        if !self.rings.dead.has_open_page() {
-            let page = self.rings.dead.head.0;
-            self.explain_page(DEAD_LETTERS, page, final_reason).await?;
-            self.commit().await?;
-            self.rings.erase(DEAD_LETTERS, page).await?;
+    fn visit(&mut self, stored: &Stored<'_>, here: Here) -> Visit {
+        if stored.key != self.key {
+            return Visit::Keep;
         }
-        Ok(())
-    }
-
-    /// Where a dead letter lies, and for which reason it would be given up.
-    async fn find_dead(&mut self, key: Key) -> Result<Option<(u16, Reason)>, Error<F::Error>> {
-        let mut found = None;
-        self.pass(DEAD_LETTERS, &mut |stored, here| {
-            if stored.key != key {
-                return Visit::Keep;
-            }
-            found = Some((here.page, final_reason(stored)));
-            Visit::Stop
-        })
-        .await?;
-        Ok(found)
-    }
-
-    /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if too many are under
-    /// way already.
-    pub(crate) async fn retry(&mut self, key: Key) -> Result<bool, Error<F::Error>> {
-        self.ready().await?;
-        if self.books.ledger.late.contains(&key) {
-            return Ok(true);
-        }
-        if self.find_dead(key).await?.is_none() || self.books.ledger.late.push(key).is_err() {
-            return Ok(false);
-        }
-        self.commit().await?;
-        Ok(true)
-    }
-
-    /// Gives a dead letter up for good. `false` if there is no such letter.
-    pub(crate) async fn discard(&mut self, key: Key) -> Result<bool, Error<F::Error>> {
-        self.ready().await?;
-        let Some((page, reason)) = self.find_dead(key).await? else {
-            return Ok(false);
-        };
-        let entry = Entry::of(key, reason);
-        self.books.ledger.account.explain(entry);
-        self.books.ledger.late.retain(|late| *late != key);
-        self.carry_out(Intent::Remove { ring: DEAD_LETTERS, page, key }).await?;
-        self.books.note_given_up(&entry, 1);
-        Ok(true)
-    }
-
-    /// Shows the dead letters that are to be sent again.
-    pub(crate) async fn late(
-        &mut self,
-        take: &mut dyn FnMut(&Stored<'_>) -> bool,
-    ) -> Result<(), Error<F::Error>> {
-        self.ready().await?;
-        if self.books.ledger.late.is_empty() {
-            return Ok(());
-        }
-        let mut found = heapless::Vec::<Key, { crate::ledger::LATE }>::new();
-        let late = &self.books.ledger.late;
-        let visit = &mut |stored: &Stored<'_>, _| {
-            if !late.contains(&stored.key) {
-                return Visit::Keep;
-            }
-            let _ = found.push(stored.key);
-            if take(stored) { Visit::Keep } else { Visit::Stop }
-        };
-        let walked = self.rings.walk(DEAD_LETTERS, crate::walk::Scope::Pending, visit).await?;
-        self.books.note_corruption(DEAD_LETTERS, walked.corrupt);
-        if walked.is_complete {
-            // Others have made room for younger dead letters.
-            self.books.ledger.late.retain(|key| found.contains(key));
-        }
-        Ok(())
-    }
-
-    /// The receiver has these dead letters after all.
-    pub(crate) async fn settle_late(&mut self, keys: &[Key]) -> Result<u32, Error<F::Error>> {
-        let removed = self.settle(DEAD_LETTERS, keys).await?;
-        for key in keys {
-            self.books.ledger.account.forget(*key);
-            self.books.ledger.late.retain(|late| late != key);
-        }
-        Ok(removed)
+        self.found = Some((here.page, final_reason(stored)));
+        Visit::Stop
     }
 }
 
-fn final_reason(stored: &Stored<'_>) -> Reason {
-    match stored.cause {
-        Some(Cause::Rejected) => Reason::Rejected,
-        Some(Cause::Expired) => Reason::Expired,
-        Some(Cause::Blocking) | None => Reason::Evicted,
+/// Sends a dead letter again, under its old key.
+pub(crate) struct Retry {
+    letter: Letter,
+    /// It is on its way: there is such a letter, and not too many others are under way.
+    pub(crate) is_late: bool,
+}
+
+impl Retry {
+    pub(crate) fn new(key: Key) -> Self {
+        Self { letter: Letter::new(key), is_late: false }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Retry {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let Letter { key, found, .. } = self.letter;
+        let late = &mut core.books.ledger.late;
+        self.is_late = late.contains(&key);
+        if !self.is_late && found.is_some() {
+            self.is_late = late.push(key).is_ok();
+            core.books.must_commit |= self.is_late;
+            self.letter.found = None;
+        }
+        if self.is_late { None } else { self.letter.look() }
+    }
+
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+        self.letter.visit(stored, here)
+    }
+}
+
+/// Gives a dead letter up for good.
+pub(crate) struct Discard {
+    letter: Letter,
+    /// There was such a letter.
+    pub(crate) is_discarded: bool,
+}
+
+impl Discard {
+    pub(crate) fn new(key: Key) -> Self {
+        Self { letter: Letter::new(key), is_discarded: false }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Discard {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let key = self.letter.key;
+        if let Some((page, reason)) = self.letter.found.take() {
+            self.is_discarded = true;
+            core.books.give_up(Entry::of(key, reason), 1);
+            core.books.ledger.late.retain(|late| *late != key);
+            core.books.intend(Intent::Remove { ring: DEAD_LETTERS, page, key });
+        }
+        self.letter.look()
+    }
+
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+        self.letter.visit(stored, here)
+    }
+}
+
+/// Shows the dead letters that are to be sent again.
+pub(crate) struct Late<'t> {
+    take: &'t mut dyn FnMut(&Stored<'_>) -> bool,
+    is_looked_for: bool,
+    found: Vec<Key, LATE>,
+}
+
+impl<'t> Late<'t> {
+    pub(crate) fn new(take: &'t mut dyn FnMut(&Stored<'_>) -> bool) -> Self {
+        Self { take, is_looked_for: false, found: Vec::new() }
+    }
+}
+
+impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Late<'_> {
+    fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
+        let late = &mut core.books.ledger.late;
+        if !self.is_looked_for && !late.is_empty() {
+            self.is_looked_for = true;
+            return Some(Work::Walk(DEAD_LETTERS, Scope::Pending, Look::Task));
+        }
+        if self.is_looked_for && core.desk.is_complete {
+            // Others have made room for younger dead letters.
+            late.retain(|key| self.found.contains(key));
+        }
+        None
+    }
+
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+        if !books.ledger.late.contains(&stored.key) {
+            return Visit::Keep;
+        }
+        let _ = self.found.push(stored.key);
+        if (self.take)(stored) { Visit::Keep } else { Visit::Stop }
     }
 }
