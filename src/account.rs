@@ -3,7 +3,11 @@
 use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, codec::Walk};
+use crate::{
+    Key,
+    codec::Walk,
+    list::{take_at, take_where},
+};
 
 /// Why a counter will not arrive. Of two reasons that have to share an entry, the later in this list stands, but
 /// `Uncertain` and `Parked`, which may turn out otherwise, give way to every other.
@@ -216,57 +220,59 @@ impl Account {
                 *known = after;
             }
             if known.len == 0 {
-                self.0.swap_remove(at);
+                take_at(&mut self.0, at);
             }
         }
         rest
     }
 
     fn insert(&mut self, mut entry: Entry) {
-        if entry.len == 0 {
-            return;
-        }
-        let alike = |a: &Entry, b: &Entry| a.reason == b.reason && a.is_of(b.incarnation, b.lane);
-        while let Some(at) = self.0.iter().position(|known| {
-            alike(known, &entry) && (known.end() == entry.first || entry.end() == known.first)
-        }) {
-            entry = entry.join(&self.0.swap_remove(at));
+        let touches = |known: &Entry, entry: &Entry| {
+            let is_next = known.end() == entry.first || entry.end() == known.first;
+            is_next && known.reason == entry.reason && known.is_of(entry.incarnation, entry.lane)
+        };
+        while let Some(at) = self.0.iter().position(|known| touches(known, &entry)) {
+            entry = self.0.get(at).map_or(entry, |known| known.join(&entry));
+            take_at(&mut self.0, at);
         }
         // There is always a place: what would be one too many is joined at once.
         let _ = self.0.push(entry);
-        if self.0.len() > Self::MAX && !self.join_nearest() {
-            // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
-            // operator then.
-            let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
-            self.0.swap_remove(other.unwrap_or(0));
+        if self.0.len() <= Self::MAX {
+            return;
+        }
+        match self.nearest() {
+            Some((one, other)) => {
+                take_where(&mut self.0, |known| *known == one || *known == other);
+                self.insert(one.join(&other));
+            }
+            None => {
+                // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
+                // operator then.
+                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
+                take_at(&mut self.0, other.unwrap_or(0));
+            }
         }
     }
 
-    /// Joins the two entries with the least between them. What lies between was settled, or is still pending:
-    /// the receiver lets a record that it has, or that still comes, win over its entry.
-    fn join_nearest(&mut self) -> bool {
-        let mut best: Option<((bool, u64), usize, usize)> = None;
-        for (i, a) in self.0.iter().enumerate() {
-            for (j, b) in self.0.iter().enumerate() {
-                if i != j && a.is_of(b.incarnation, b.lane) && a.end() <= b.first {
-                    let between = self
-                        .0
-                        .iter()
-                        .any(|c| c.is_of(a.incarnation, a.lane) && c.first > a.first && c.first < b.first);
-                    let cost = (a.reason != b.reason, b.first - a.end());
-                    if !between && best.is_none_or(|(least, ..)| cost < least) {
-                        best = Some((cost, i, j));
-                    }
+    /// The two neighbours with the least between them, of one reason if there are such. What lies between was settled,
+    /// or is still pending: the receiver lets a record that it has, or that still comes, win over its entry.
+    fn nearest(&self) -> Option<(Entry, Entry)> {
+        let mut best: Option<((bool, u64), Entry, Entry)> = None;
+        for one in &self.0 {
+            let mut next: Option<Entry> = None;
+            for other in &self.0 {
+                let is_behind = one.is_of(other.incarnation, other.lane) && other.first >= one.end();
+                if is_behind && next.is_none_or(|next| other.first < next.first) {
+                    next = Some(*other);
+                }
+            }
+            if let Some(next) = next {
+                let cost = (one.reason != next.reason, next.first - one.end());
+                if best.is_none_or(|(least, ..)| cost < least) {
+                    best = Some((cost, *one, next));
                 }
             }
         }
-        if let Some((_, i, j)) = best
-            && let (Some(a), Some(b)) = (self.0.get(i).copied(), self.0.get(j).copied())
-        {
-            self.0.retain(|entry| *entry != a && *entry != b);
-            self.insert(a.join(&b));
-            return true;
-        }
-        false
+        best.map(|(_, one, other)| (one, other))
     }
 }

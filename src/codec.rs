@@ -110,14 +110,21 @@ impl<'b> Walk<'b> {
         blank: T,
         each: fn(&mut T, &mut Self),
     ) {
-        let mut len = list.len() as u64;
-        self.number(&mut len);
-        if self.failed || list.resize(len as usize, blank).is_err() || len > N as u64 {
-            self.failed = true;
-            return;
+        let len = self.count(list.len(), N);
+        while list.len() < len {
+            let _ = list.push(blank.clone());
         }
+        list.truncate(len);
         for item in list {
             each(item, self);
         }
+    }
+
+    /// How many elements follow; none if it would be more than so many.
+    pub(crate) fn count(&mut self, len: usize, max: usize) -> usize {
+        let mut count = len as u64;
+        self.number(&mut count);
+        self.failed |= count > max as u64;
+        if self.failed { 0 } else { count as usize }
     }
 }

@@ -39,8 +39,8 @@ pub struct LaneConfig {
     pub room: u16,
     /// What happens when the ring is full.
     pub when_full: WhenFull,
-    /// Records that are older go to the dead letters.
-    pub max_age: Option<Duration>,
+    /// Records that are older, in milliseconds, go to the dead letters.
+    pub max_age_ms: Option<u64>,
     /// Records that the receiver has rejected so often go to the dead letters.
     pub max_attempts: u16,
 }
@@ -49,7 +49,7 @@ impl LaneConfig {
     /// A lane of so many pages that refuses records when it is full, keeps them however old they are, and takes
     /// five rejections for final.
     pub const fn new(pages: u16) -> Self {
-        Self { pages, room: 0, when_full: WhenFull::Refuse, max_age: None, max_attempts: 5 }
+        Self { pages, room: 0, when_full: WhenFull::Refuse, max_age_ms: None, max_attempts: 5 }
     }
 
     /// Keeps so many pages free behind the ring, to grow into.
@@ -64,7 +64,7 @@ impl LaneConfig {
 
     /// Sends records that are older to the dead letters.
     pub const fn max_age(self, age: Duration) -> Self {
-        Self { max_age: Some(age), ..self }
+        Self { max_age_ms: Some(age.as_millis() as u64), ..self }
     }
 
     /// Sends records that were rejected so often to the dead letters.

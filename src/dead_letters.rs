@@ -6,7 +6,7 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use crate::{
     Clock, Error, Key, Stored,
     ledger::DEAD_LETTERS,
-    outbox::Shared,
+    outbox::{Shared, run},
     store::{Discard, Inspect, Retry},
 };
 
@@ -27,20 +27,20 @@ where
 
     /// Shows every dead letter, the longest dead first; its `cause` says why it is one.
     pub async fn list(&self, mut show: impl FnMut(&Stored<'_>)) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.run(&mut Inspect::new(DEAD_LETTERS, &mut show)).await
+        run(self.shared, &mut Inspect::new(DEAD_LETTERS, &mut show)).await
     }
 
     /// Sends a dead letter again, under its old key. `false` if there is no such letter, or if 4 are under way.
     pub async fn retry(&self, key: Key) -> Result<bool, Error<F::Error>> {
         let mut task = Retry::new(key);
-        self.shared.lock().await.run(&mut task).await?;
+        run(self.shared, &mut task).await?;
         Ok(task.is_late)
     }
 
     /// Gives a dead letter up for good. `false` if there is no such letter.
     pub async fn discard(&self, key: Key) -> Result<bool, Error<F::Error>> {
         let mut task = Discard::new(key);
-        self.shared.lock().await.run(&mut task).await?;
+        run(self.shared, &mut task).await?;
         Ok(task.is_discarded)
     }
 }

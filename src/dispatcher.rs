@@ -7,7 +7,7 @@ use heapless::Vec;
 use crate::{
     Clock, EmbassyClock, Entry, Error, Key, Stored, account::Account,
     ledger::DEAD_LETTERS,
-    outbox::{Shared, check_lane},
+    outbox::{Shared, check_lane, run},
     store::{Explain, Late, Reject, Renew, Settle, Take},
 };
 
@@ -75,7 +75,7 @@ where
         mut take: impl FnMut(&Stored<'_>) -> bool,
     ) -> Result<Window, Error<F::Error>> {
         let mut task = Take::new(lane, &mut take);
-        self.shared.lock().await.run(&mut task).await?;
+        run(self.shared, &mut task).await?;
         task.window.ok_or(Error::NoSuchLane)
     }
 
@@ -83,7 +83,7 @@ where
     pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Settle::new(lane, delivered);
-        self.shared.lock().await.run(&mut task).await?;
+        run(self.shared, &mut task).await?;
         Ok(task.removed)
     }
 
@@ -91,7 +91,7 @@ where
     pub async fn reject(&mut self, lane: u8, rejected: &[Key]) -> Result<Rejection, Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Reject::new(lane, rejected);
-        self.shared.lock().await.run(&mut task).await?;
+        run(self.shared, &mut task).await?;
         Ok(task.rejection)
     }
 
@@ -102,15 +102,14 @@ where
 
     /// Shows the dead letters that are to be sent again.
     pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.run(&mut Late::new(&mut take)).await
+        run(self.shared, &mut Late::new(&mut take)).await
     }
 
     /// Removes dead letters that the receiver has after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
         let mut task = Settle::new(DEAD_LETTERS, delivered);
-        let mut store = self.shared.lock().await;
-        store.run(&mut task).await?;
-        store.core.books.arrived_late(delivered);
+        run(self.shared, &mut task).await?;
+        self.shared.lock().await.core.books.arrived_late(delivered);
         Ok(task.removed)
     }
 
@@ -127,14 +126,13 @@ where
     /// The receiver asks what became of counters; the account answers. `asked.reason` does not matter.
     pub async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
         check_lane::<F::Error, LANES>(asked.lane)?;
-        self.shared.lock().await.run(&mut Explain::new(asked)).await
+        run(self.shared, &mut Explain::new(asked)).await
     }
 
     /// Takes a new incarnation for new records, because the receiver says that this device is stale or disputed.
     pub async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
-        let mut store = self.shared.lock().await;
-        store.run(&mut Renew::default()).await?;
-        Ok(store.core.identity().0)
+        run(self.shared, &mut Renew::default()).await?;
+        Ok(self.shared.lock().await.core.identity().0)
     }
 
     /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.

@@ -15,6 +15,7 @@ pub(crate) const FORMAT: u8 = 1;
 pub struct Geometry {
     page: u32,
     word: u32,
+    magic: [u8; 8],
 }
 
 impl Geometry {
@@ -41,7 +42,7 @@ impl Geometry {
     pub(crate) const fn new(page: u32, word: u32) -> Option<Self> {
         let word_fits = word.is_power_of_two() && word >= 8 && word <= Self::WORD_MAX as u32;
         let page_fits = page.is_power_of_two() && page >= 256 && page <= 65536;
-        if word_fits && page_fits { Some(Self { page, word }) } else { None }
+        if word_fits && page_fits { Some(Self { page, word, magic: Self::magic_of(page, word) }) } else { None }
     }
 
     /// Bytes that are erased at once.
@@ -68,7 +69,7 @@ impl Geometry {
     }
 
     pub(crate) const fn round_up(&self, len: u32) -> u32 {
-        len.next_multiple_of(self.word)
+        (len + self.word - 1) & !(self.word - 1)
     }
 
     /// Bytes of flash that an item with so much data takes.
@@ -89,19 +90,22 @@ impl Geometry {
 
     /// What stands at the start of every page that was erased completely: format and sizes, so that a region
     /// tells its geometry even to a reader that assumes another.
-    pub(crate) fn magic(&self) -> [u8; 8] {
-        let shift = self.page.trailing_zeros() as u8;
-        let [low, high] = item::length_crc(u16::from_le_bytes([shift, self.word as u8])).to_le_bytes();
-        [b'P', b'b', b'o', b'x', FORMAT << 4 | 0x0a, shift << 3 | 0x05, low ^ self.word as u8, high]
+    const fn magic_of(page: u32, word: u32) -> [u8; 8] {
+        let shift = page.trailing_zeros() as u8;
+        let [low, high] = item::length_crc(u16::from_le_bytes([shift, word as u8])).to_le_bytes();
+        [b'P', b'b', b'o', b'x', FORMAT << 4 | 0x0a, shift << 3 | 0x05, low ^ word as u8, high]
     }
 
-    /// The magic, repeated to fill a word.
-    pub(crate) fn magic_word(&self) -> [u8; Self::WORD_MAX] {
-        let mut word = [0; Self::WORD_MAX];
-        for (to, from) in word.iter_mut().zip(self.magic().into_iter().cycle()) {
-            *to = from;
-        }
-        word
+    /// Fills a word with the magic.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn put_magic(&self, cells: &mut [u8]) {
+        let word = cells.get_mut(..self.word as usize).unwrap_or_default();
+        word.as_chunks_mut().0.fill(self.magic);
+    }
+
+    /// Whether a word is filled with the magic.
+    pub(crate) fn is_magic(&self, word: &[u8]) -> bool {
+        word.as_chunks().0.iter().all(|chunk| *chunk == self.magic)
     }
 
     /// The geometry that a page's magic tells, if it is one.
@@ -109,7 +113,7 @@ impl Geometry {
         let shift = u32::from(magic.get(5)? >> 3);
         for word in [8, 16, 32] {
             if let Some(geometry) = Self::new(1u32.checked_shl(shift)?, word)
-                && geometry.magic() == *magic
+                && geometry.magic == *magic
             {
                 return Some(geometry);
             }

@@ -228,7 +228,7 @@ impl Job for Erase {
                 Ok(io) => return Ok(Some(io)),
                 Err(true) => {
                     next = EraseStep::Done;
-                    put(cells, &self.geometry.magic_word());
+                    self.geometry.put_magic(cells.scratch_mut());
                     Io::program(self.from, word, Place::Scratch)
                 }
                 Err(false) => {
@@ -243,15 +243,16 @@ impl Job for Erase {
     }
 }
 
-/// Puts bytes at the start of the scratch memory.
+/// One place where memory is set, so that there is one function for it.
 #[cfg(feature = "outbox")]
-pub(crate) fn put(cells: &mut Cells<'_>, bytes: &[u8]) {
-    cells.scratch_mut().iter_mut().zip(bytes).for_each(|(cell, byte)| *cell = *byte);
+#[inline(never)]
+pub(crate) fn fill(cells: &mut [u8], byte: u8) {
+    cells.fill(byte);
 }
 
 /// Zeroes a word.
 #[cfg(feature = "outbox")]
 pub(crate) fn zero(cells: &mut Cells<'_>, at: u32, word: u32) -> Io {
-    put(cells, &[0; Geometry::WORD_MAX]);
+    fill(cells.scratch_mut(), 0);
     Io::program(at, word, Place::Scratch)
 }

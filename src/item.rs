@@ -2,7 +2,8 @@
 
 use crc::{Algorithm, Crc, Digest, NoTable};
 
-use crate::Geometry;
+#[cfg(feature = "outbox")]
+use crate::io::fill;
 
 /// Bytes of an item's header, before padding to the word.
 pub(crate) const HEADER_LEN: usize = 8;
@@ -59,7 +60,7 @@ pub(crate) fn data_crc(data: &[u8]) -> u32 {
 }
 
 /// The checksum of an item's length. Never `0xffff`, which is what erased flash reads.
-pub(crate) fn length_crc(len: u16) -> u16 {
+pub(crate) const fn length_crc(len: u16) -> u16 {
     match LENGTH_CRC.checksum(&len.to_le_bytes()) {
         0xffff => 0xfffe,
         crc => crc,
@@ -89,11 +90,13 @@ impl Header {
         [a, b, c, d, l0, l1, k0, k1]
     }
 
-    /// The header as it stands in flash, padded to the widest word.
-    pub(crate) fn word(&self) -> [u8; Geometry::WORD_MAX] {
-        let mut cells = [0xff; Geometry::WORD_MAX];
-        cells.iter_mut().zip(self.encode()).for_each(|(cell, byte)| *cell = byte);
-        cells
+    /// Puts the header down as it stands in flash, padded to the end of `cells`.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn put(&self, cells: &mut [u8]) {
+        fill(cells, 0xff);
+        if let Some(place) = cells.first_chunk_mut() {
+            *place = self.encode();
+        }
     }
 
     pub(crate) fn popped(&self) -> Self {

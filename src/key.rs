@@ -5,6 +5,8 @@ use core::{fmt, str::FromStr};
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
+use crate::codec::Walk;
+
 /// The name of a device, unique per receiver: 1 to 32 of `A-Z a-z 0-9 _ -`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -17,11 +19,10 @@ impl DeviceId {
 
     /// Checks the name.
     pub fn new(name: &str) -> Result<Self, DeviceIdError> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         if name.is_empty() {
             return Err(DeviceIdError::Empty);
         }
-        if !name.bytes().all(allowed) {
+        if !name.bytes().all(Self::is_allowed) {
             return Err(DeviceIdError::Character);
         }
         String::try_from(name).map(Self).map_err(|_| DeviceIdError::TooLong)
@@ -30,6 +31,25 @@ impl DeviceId {
     /// A name that is none, to be read into.
     pub(crate) fn blank() -> Self {
         Self(String::new())
+    }
+
+    fn is_allowed(byte: u8) -> bool {
+        byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-'
+    }
+
+    pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
+        let old = core::mem::take(&mut self.0);
+        let len = walk.count(old.len(), Self::MAX_LEN);
+        for at in 0..len {
+            let mut byte = old.as_bytes().get(at).copied().unwrap_or_default();
+            walk.byte(&mut byte);
+            if !Self::is_allowed(byte) || self.0.push(byte.into()).is_err() {
+                walk.fail();
+            }
+        }
+        if len == 0 {
+            walk.fail();
+        }
     }
 
     /// The name as text.

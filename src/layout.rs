@@ -1,6 +1,6 @@
 //! Which pages belong to what: the region's description of itself.
 
-use heapless::{String, Vec};
+use heapless::Vec;
 
 use crate::{DeviceId, Geometry, codec::Walk};
 
@@ -77,12 +77,7 @@ impl Layout {
     }
 
     pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
-        let mut name: Vec<u8, { DeviceId::MAX_LEN }> = self.device.as_str().bytes().collect();
-        walk.list(&mut name, 0, |byte, walk| walk.byte(byte));
-        match String::from_utf8(name).ok().and_then(|name| DeviceId::try_from(name).ok()) {
-            Some(device) => self.device = device,
-            None => walk.fail(),
-        }
+        self.device.walk(walk);
         walk.u16(&mut self.record_max);
         self.dead_letters.walk(walk);
         walk.list(&mut self.lanes, LaneSpan::NONE, LaneSpan::walk);

@@ -2,6 +2,8 @@
 
 use heapless::Vec;
 
+#[cfg(feature = "outbox")]
+use crate::io::fill;
 use crate::{
     Cause, Geometry, Key, Layout, Tag, account::Account, codec::Walk, geometry::FORMAT, layout::LANES_MAX,
 };
@@ -176,13 +178,13 @@ impl<const LANES: usize> Ledger<LANES> {
 
     /// Writes a snapshot, padded to the flash's word. Gives its length.
     #[cfg(feature = "outbox")]
-    pub(crate) fn encode(&mut self, buffer: &mut [u8], head: &mut SnapshotHead, word: u32) -> Option<usize> {
+    pub(crate) fn encode(&mut self, buffer: &mut [u8], head: &mut SnapshotHead, geometry: Geometry) -> Option<usize> {
         let mut walk = Walk::writing(buffer);
         head.walk(&mut walk);
         self.walk(&mut walk);
         let used = walk.end()?;
-        let padded = used.next_multiple_of(word as usize);
-        buffer.get_mut(used..padded)?.fill(0xff);
+        let padded = geometry.round_up(used as u32) as usize;
+        fill(buffer.get_mut(used..padded)?, 0xff);
         Some(padded)
     }
 

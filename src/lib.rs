@@ -21,6 +21,7 @@ mod io;
 mod item;
 mod layout;
 mod ledger;
+mod list;
 mod pages;
 pub mod scan;
 mod snapshots;

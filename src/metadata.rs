@@ -47,8 +47,13 @@ impl Metadata {
     }
 
     pub(crate) fn erase(&mut self, half: u32) -> Erase {
-        self.erases += metadata_half(self.geometry) / self.geometry.page();
-        Erase::new(self.address(half, 0), self.address(half + 1, 0), self.geometry)
+        let (from, to) = (self.address(half, 0), self.address(half + 1, 0));
+        let mut at = from;
+        while at < to {
+            self.erases += 1;
+            at += self.geometry.page();
+        }
+        Erase::new(from, to, self.geometry)
     }
 
     /// Puts the next snapshot together in the record's memory, to be written.
@@ -63,9 +68,9 @@ impl Metadata {
         let word = self.geometry.word();
         let (head, data) = cells.record.split_at_mut_checked(word as usize)?;
         let mut snapshot = SnapshotHead { sequence: self.sequence, layout: layout.clone() };
-        let len = ledger.encode(data, &mut snapshot, word)?;
+        let len = ledger.encode(data, &mut snapshot, self.geometry)?;
         let header = Header { crc: data_crc(data.get(..len)?), len: len as u16 };
-        head.iter_mut().zip(header.word()).for_each(|(cell, byte)| *cell = byte);
+        header.put(head);
         Some(Write { metadata: self, len: word + len as u32, tries: TRIES, at: (0, 0), step: Step::Start })
     }
 }

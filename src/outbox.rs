@@ -11,7 +11,7 @@ use crate::{
     Clock, Config, DeadLetters, DeviceKey, Dispatcher, EmbassyClock, EnqueueError, Error, Geometry, Key,
     OpenError, Record, Stats, Stored, Subscriber, Tag, assert_fits, buffer_size, config::stored_max,
     event::Channel,
-    store::{Clear, Enqueue, Inspect, Open, Store, Suspend},
+    store::{Clear, Enqueue, Inspect, Open, Store, Suspend, Task},
 };
 
 pub(crate) type Shared<'r, F, M, C, const LANES: usize> =
@@ -110,7 +110,7 @@ where
         Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, &config, record_max, entropy)?;
     let shared = resources.shared.insert(Mutex::new(store));
     let mut open = Open::new();
-    shared.get_mut().run(&mut open).await?;
+    run(shared, &mut open).await?;
     open.end()?;
     let shared: &'r _ = shared;
     Ok((Outbox { shared }, Dispatcher::new(shared)))
@@ -192,14 +192,14 @@ where
             postcard::to_slice(record, body).ok().map(|used| used.len())
         };
         let mut enqueue = Enqueue::new(lane, R::KIND, tag, &mut encode);
-        self.shared.lock().await.run(&mut enqueue).await?;
+        run(self.shared, &mut enqueue).await?;
         enqueue.end()
     }
 
     /// Shows every pending record of a lane, oldest first.
     pub async fn inspect(&self, lane: u8, mut show: impl FnMut(&Stored<'_>)) -> Result<(), Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
-        self.shared.lock().await.run(&mut Inspect::new(lane, &mut show)).await
+        run(self.shared, &mut Inspect::new(lane, &mut show)).await
     }
 
     /// The records that could not be sent.
@@ -209,15 +209,14 @@ where
 
     /// Gives up everything that is pending, accounts for it, and begins a new incarnation, which it returns.
     pub async fn clear(&self) -> Result<u32, Error<F::Error>> {
-        let mut store = self.shared.lock().await;
-        store.run(&mut Clear::default()).await?;
-        Ok(store.core.identity().0)
+        run(self.shared, &mut Clear::default()).await?;
+        Ok(self.shared.lock().await.core.identity().0)
     }
 
     /// Makes a stop clean, before sleep or a planned reset: no counter is uncertain afterwards, and the next boot
     /// knows how much is pending. The outbox stays usable.
     pub async fn suspend(&self) -> Result<(), Error<F::Error>> {
-        self.shared.lock().await.run(&mut Suspend::default()).await
+        run(self.shared, &mut Suspend::default()).await
     }
 
     /// How the outbox is doing.
@@ -237,6 +236,14 @@ where
         store.core.books.catch_up();
         Some(subscriber)
     }
+}
+
+/// Does a task when it is its turn.
+pub(crate) async fn run<F: MultiwriteNorFlash, M: RawMutex, C: Clock, const LANES: usize>(
+    shared: &Shared<'_, F, M, C, LANES>,
+    task: &mut dyn Task<M, C, LANES>,
+) -> Result<(), Error<F::Error>> {
+    shared.lock().await.run(task).await
 }
 
 pub(crate) fn check_lane<E, const LANES: usize>(lane: u8) -> Result<(), Error<E>> {

@@ -1,8 +1,7 @@
 //! A ring of records in flash: which page takes the next, which holds the oldest, and how one is appended.
 
 use crate::{
-    Geometry,
-    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, Place, put, zero},
+    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, Place, fill, zero},
     item::{Header, data_crc},
     pages::Pages,
 };
@@ -31,8 +30,8 @@ impl Pages {
     /// Magic and mark "in use" in one program: a magic that a cut left weak is made good before the page matters.
     pub(crate) fn begin(&self, page: u16, cells: &mut Cells<'_>) -> Io {
         let word = self.geometry.word();
-        put(cells, &[0; 2 * Geometry::WORD_MAX]);
-        put(cells, self.geometry.magic_word().get(..word as usize).unwrap_or_default());
+        fill(cells.scratch_mut(), 0);
+        self.geometry.put_magic(cells.scratch_mut());
         Io::program(self.address(page, 0), 2 * word, Place::Scratch)
     }
 
@@ -146,7 +145,7 @@ impl Job for Push<'_> {
                 }
                 Step::Begun => {
                     let header = Header { crc: data_crc(cells.record(self.len)), len: self.len as u16 };
-                    put(cells, &header.word());
+                    header.put(cells.scratch_mut());
                     let at = pages.address(ring.tail, ring.free);
                     (Some(Io::program(at, geometry.word(), Place::Scratch)), Step::Data)
                 }

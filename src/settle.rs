@@ -8,7 +8,7 @@
 //! at a time. Every step may itself be cut and is then simply done again.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, Place, SCRATCH, is_blank, put},
+    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, Place, SCRATCH, fill, is_blank},
     item::{Header, Judgement},
     pages::{PageState, Pages, Slot},
     ring::Ring,
@@ -378,7 +378,7 @@ impl<'w> Mount<'w> {
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
-        put(cells, &self.last_header().word());
+        self.last_header().put(cells.scratch_mut());
         Io::program(self.at(self.offset), self.ring.pages.geometry.word(), Place::Scratch)
     }
 
@@ -402,7 +402,7 @@ impl<'w> Mount<'w> {
         }
         let len = (to - self.offset).min(at_once);
         let io = Io::program(self.at(self.offset), len, Place::Scratch);
-        cells.scratch_mut().fill(0);
+        fill(cells.scratch_mut(), 0);
         self.offset += len;
         Some(io)
     }
@@ -501,7 +501,7 @@ impl Job for Mount<'_> {
                 }
                 Step::FrontRead => {
                     let (magic, mark) = cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
-                    self.is_exact &= geometry.magic_word().starts_with(magic);
+                    self.is_exact &= geometry.is_magic(magic);
                     self.start.see(mark);
                     if self.is_exact {
                         self.step = Step::BackRead;
@@ -588,7 +588,7 @@ impl Job for Mount<'_> {
                     if self.offset < geometry.end_mark() {
                         Some(self.read_word(self.offset))
                     } else {
-                        cells.scratch_mut().fill(0xff);
+                        fill(cells.scratch_mut(), 0xff);
                         None
                     }
                 }

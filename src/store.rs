@@ -198,7 +198,11 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
         let ring = self.rings.get(ring);
         let is_exact = ring.is_blank();
         let pages = if is_exact { 0 } else { u32::from(ring.pages.count) };
-        let records = pages * (room / geometry.item_span(Stored::LEN_MIN));
+        let (mut records, mut used) = (0, geometry.item_span(Stored::LEN_MIN));
+        while used <= room {
+            records += pages;
+            used += geometry.item_span(Stored::LEN_MIN);
+        }
         Depth { records, bytes: pages * room, is_exact }
     }
 }

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{Key, Kind, codec::Walk};
+#[cfg(feature = "outbox")]
+use crate::{Geometry, io::fill};
 
 /// The version of the stored record, in the low half of its first byte. Zero is not a version: the boot check
 /// zeroes the first word of a record that was never finished.
@@ -82,6 +84,12 @@ impl<'a> Stored<'a> {
         (stored.key.counter < Key::COUNTER_LIMIT).then_some(stored)
     }
 
+    /// Where the body begins in the bytes that this was read from.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn body_at(&self, bytes: &[u8]) -> usize {
+        (self.body.as_ptr() as usize).saturating_sub(bytes.as_ptr() as usize)
+    }
+
     /// Walks what stands before the body.
     fn walk(&mut self, walk: &mut Walk<'_>, body_len: &mut u16) {
         let flag = |present: bool, bit: u8| if present { bit } else { 0 };
@@ -112,22 +120,6 @@ impl<'a> Stored<'a> {
         }
         walk.u16(body_len);
     }
-
-    /// Bytes before a body of so many bytes.
-    #[cfg(feature = "outbox")]
-    pub(crate) fn head_len(&self, body_len: usize) -> usize {
-        let mut head = [0; Stored::HEAD_MAX];
-        self.write_head(&mut head, body_len).unwrap_or(Stored::HEAD_MAX)
-    }
-
-    #[cfg(feature = "outbox")]
-    fn write_head(&self, head: &mut [u8; Stored::HEAD_MAX], body_len: usize) -> Option<usize> {
-        let mut body_len = u16::try_from(body_len).ok()?;
-        let mut walk = Walk::writing(head);
-        let mut stored = *self;
-        stored.walk(&mut walk, &mut body_len);
-        walk.end()
-    }
 }
 
 impl Cause {
@@ -143,14 +135,32 @@ impl Cause {
 /// Puts a record together in `buffer`, whose bytes from `HEAD_MAX` on already hold the body (`record.body` is
 /// ignored), and pads it to the flash's word, so that it is programmed at once. Gives the length.
 #[cfg(feature = "outbox")]
-pub(crate) fn assemble(buffer: &mut [u8], record: &Stored<'_>, body_len: usize, word: u32) -> Option<u32> {
-    let mut head = [0; Stored::HEAD_MAX];
-    let head_len = record.write_head(&mut head, body_len)?;
+pub(crate) fn assemble(
+    buffer: &mut [u8],
+    record: &Stored<'_>,
+    body_len: usize,
+    geometry: Geometry,
+) -> Option<u32> {
+    let mut head = *record;
+    let mut walk = Walk::writing(buffer.get_mut(..Stored::HEAD_MAX)?);
+    head.walk(&mut walk, &mut u16::try_from(body_len).ok()?);
+    let head_len = walk.end()?;
     let end = head_len + body_len;
-    let padded = end.next_multiple_of(word as usize);
-    buffer.get(..padded.max(Stored::HEAD_MAX + body_len))?;
-    buffer.copy_within(Stored::HEAD_MAX..Stored::HEAD_MAX + body_len, head_len);
-    buffer.get_mut(..head_len)?.copy_from_slice(head.get(..head_len)?);
-    buffer.get_mut(end..padded)?.fill(0xff);
-    Some(padded as u32)
+    let padded = geometry.round_up(end as u32);
+    shift(buffer, Stored::HEAD_MAX, head_len, body_len);
+    fill(buffer.get_mut(end..padded as usize)?, 0xff);
+    Some(padded)
+}
+
+/// Moves bytes to another place in a buffer, which may overlap with theirs.
+#[cfg(feature = "outbox")]
+pub(crate) fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+    for step in 0..len {
+        // Whichever way they go, no byte is overwritten before it was moved.
+        let at = if to < from { step } else { len - 1 - step };
+        // They change places: a plain move would become a call of memmove, which takes 1.3 KB.
+        if let Ok([byte, place]) = buffer.get_disjoint_mut([from + at, to + at]) {
+            core::mem::swap(byte, place);
+        }
+    }
 }

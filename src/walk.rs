@@ -1,7 +1,7 @@
 //! A walk over a ring's items, oldest first: the only way in which records are read and removed.
 
 use crate::{
-    io::{Cells, Erase, Io, Job, JobFault, Place, put},
+    io::{Cells, Erase, Io, Job, JobFault, Place},
     item::{Header, Judgement},
     pages::Slot,
     ring::Ring,
@@ -146,7 +146,7 @@ impl<'w> Walk<'w> {
 
     fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
         self.step = Step::Removed { header, verdict };
-        put(cells, &header.popped().word());
+        header.popped().put(cells.scratch_mut());
         Io::program(
             self.ring.pages.address(self.page, self.offset),
             self.ring.pages.geometry.word(),

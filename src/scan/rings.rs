@@ -108,7 +108,7 @@ impl<F: ReadNorFlash> Reader<'_, F> {
         self.read(page, 0, front).await?;
         self.read(page, geometry.end_mark(), end).await?;
         let (magic, start) = front.split_at_checked(word).unwrap_or_default();
-        Ok(if !geometry.magic_word().starts_with(magic) || is_blank(start) {
+        Ok(if !geometry.is_magic(magic) || is_blank(start) {
             PageState::Open
         } else if is_blank(end) {
             PageState::InUse

@@ -8,7 +8,8 @@ use crate::{
     clock::WallClock,
     event::Channel,
     io::Cells,
-    ledger::{DEAD_LETTERS, FORMER, Former, Intent, LaneLedger, Ledger, Tagged},
+    ledger::{DEAD_LETTERS, Former, Intent, LaneLedger, Ledger, Tagged},
+    list::{take_at, take_where},
     metadata::{Metadata, Write},
     rings::Youngest,
 };
@@ -60,7 +61,7 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
     pub(super) clock: C,
     pub(super) wall: WallClock,
     pub(super) layout: Layout,
-    pub(super) random: fastrand::Rng,
+    entropy: u64,
     /// Tells this boot from another with the same number.
     pub(super) boot_nonce: u32,
     pub(super) ledger: Ledger<LANES>,
@@ -90,15 +91,14 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         lanes: &[LaneConfig; LANES],
         entropy: u64,
     ) -> Self {
-        let mut random = fastrand::Rng::with_seed(entropy);
-        Self {
+        let mut books = Self {
             events,
             clock,
             wall: WallClock::unknown(),
             layout,
-            boot_nonce: random.u32(..),
-            ledger: Ledger::fresh(random.u32(..)),
-            random,
+            boot_nonce: 0,
+            ledger: Ledger::fresh(0),
+            entropy,
             must_commit: false,
             lanes: lanes.iter().map(|lane| Lane::new(*lane)).collect(),
             is_loaded: false,
@@ -108,7 +108,15 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             unheard: Vec::new(),
             dead_youngest: None,
             corrupt: 0,
-        }
+        };
+        (books.boot_nonce, books.ledger.incarnation) = (books.draw(), books.draw());
+        books
+    }
+
+    /// A number that was not drawn before in this boot, and as random as the chip's entropy.
+    fn draw(&mut self) -> u32 {
+        self.entropy = self.entropy.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (self.entropy >> 32) as u32 ^ self.entropy as u32
     }
 
     pub(super) fn lane(&mut self, lane: u8) -> Option<&mut Lane> {
@@ -185,7 +193,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     pub(super) fn park(&mut self, lane: u8, page: u16, key: Key, cause: Cause) {
         self.ledger.account.explain(Entry::of(key, Reason::Parked));
         if let Some(ledger) = self.kept(lane) {
-            ledger.attempts.retain(|attempts| attempts.key != key);
+            take_where(&mut ledger.attempts, |attempts| attempts.key == key);
         }
         self.intend(Intent::Park { lane, page, key, cause });
     }
@@ -312,7 +320,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         if let Some(ledger) = self.kept(key.lane).filter(|_| is_of_this)
             && let Some(at) = ledger.tags.iter().position(|tagged| tagged.counter == key.counter)
         {
-            ledger.tags.swap_remove(at);
+            take_at(&mut ledger.tags, at);
         }
     }
 
@@ -325,11 +333,12 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             (ledger.next, ledger.ceiling, ledger.count) = (0, 0, None);
             ledger.tags.clear();
         }
-        if self.ledger.former.len() == FORMER {
-            self.ledger.former.remove(0);
+        if let [oldest, newest] = self.ledger.former.as_mut_slice() {
+            core::mem::swap(oldest, newest);
+            self.ledger.former.pop();
         }
         let _ = self.ledger.former.push(former);
-        self.ledger.incarnation = self.random.u32(..);
+        self.ledger.incarnation = self.draw();
     }
 
     /// Parking goes on, whatever was rejected before.
@@ -343,7 +352,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     pub(crate) fn arrived_late(&mut self, keys: &[Key]) {
         for key in keys {
             self.ledger.account.forget(*key);
-            self.ledger.late.retain(|late| late != key);
+            take_where(&mut self.ledger.late, |late| late == key);
         }
     }
 
@@ -363,7 +372,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
 
     /// The receiver has closed the books of an earlier incarnation.
     pub(crate) fn close_former(&mut self, incarnation: u32) {
-        self.ledger.former.retain(|former| former.incarnation != incarnation);
+        take_where(&mut self.ledger.former, |former| former.incarnation == incarnation);
     }
 
     /// Someone trustworthy said what time it is.

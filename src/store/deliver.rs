@@ -7,6 +7,7 @@ use super::{Books, Core, Task};
 use crate::{
     Cause, Clock, Depth, Entry, Event, Key, Reason, Rejection, Stored, Timestamp, Window,
     ledger::{ATTEMPTS, Attempts, Count},
+    list::take_where,
     rings::{Look, Work},
     walk::{Here, Scope, Sight, Visit},
 };
@@ -76,8 +77,8 @@ impl<'t> Take<'t> {
     ) -> Option<(Key, u16, Cause)> {
         let (key, time, page) = self.first?;
         let age = core.books.age_ms(&time);
-        let max_age = core.books.lane(self.lane)?.config.max_age;
-        let is_old = max_age.zip(age).is_some_and(|(max, age)| u128::from(age) > max.as_millis());
+        let max_age = core.books.lane(self.lane)?.config.max_age_ms;
+        let is_old = max_age.zip(age).is_some_and(|(max, age)| age > max);
         let cause = if is_old { Cause::Expired } else { Cause::Blocking };
         (is_old || self.is_alone).then_some((key, page, cause))
     }
@@ -111,7 +112,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
         match self.step {
             Step::Begin => {
                 self.overtaken = lane.overtaken;
-                let has_valve = lane.config.max_age.is_some() || lane.overtaken.is_some();
+                let has_valve = lane.config.max_age_ms.is_some() || lane.overtaken.is_some();
                 self.step = if has_valve { Step::Front } else { Step::Walking };
             }
             Step::Front => match self.cause(core) {
@@ -223,7 +224,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         }
         self.step = Step::Walking;
         for ledger in &mut books.ledger.lanes {
-            ledger.attempts.retain(|attempts| !self.keys.contains(&attempts.key));
+            take_where(&mut ledger.attempts, |attempts| self.keys.contains(&attempts.key));
         }
         if let Some(lane) = books.lane(self.ring) {
             lane.was_exact = core::mem::take(&mut lane.stats.depth.is_exact);
@@ -338,7 +339,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Reject<'_>
                     let is_passed = last.is_some_and(|last| last.counter >= key.counter);
                     (is_passed || is_complete) && !self.alive.contains(key)
                 };
-                core.books.kept(self.lane)?.attempts.retain(|attempts| !is_gone(&attempts.key));
+                take_where(&mut core.books.kept(self.lane)?.attempts, |attempts| is_gone(&attempts.key));
             }
             Step::Walking | Step::Done => {}
         }

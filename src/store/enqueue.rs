@@ -128,7 +128,7 @@ impl<'e> Enqueue<'e> {
         let stored = Stored { key, kind: self.kind, time, tag: self.tag, cause: None, body: &[] };
         let record = &mut *core.cells.record;
         let body_len = record.get_mut(Stored::HEAD_MAX..).and_then(|body| (self.encode)(body));
-        let len = body_len.and_then(|len| assemble(record, &stored, len, core.geometry.word()));
+        let len = body_len.and_then(|len| assemble(record, &stored, len, core.geometry));
         match len.filter(|len| *len <= u32::from(core.books.layout.record_max)) {
             Some(len) => {
                 self.len = len;

@@ -7,6 +7,7 @@ use super::{Books, Core, Task, tidy::final_reason};
 use crate::{
     Clock, Entry, Key, Reason, Stored,
     ledger::{DEAD_LETTERS, Intent, LATE},
+    list::take_where,
     rings::{Look, Work},
     walk::{Here, Scope, Visit},
 };
@@ -88,7 +89,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Discard {
         if let Some((page, reason)) = self.letter.found.take() {
             self.is_discarded = true;
             core.books.give_up(Entry::of(key, reason), 1);
-            core.books.ledger.late.retain(|late| *late != key);
+            take_where(&mut core.books.ledger.late, |late| *late == key);
             core.books.intend(Intent::Remove { ring: DEAD_LETTERS, page, key });
         }
         self.letter.look()
@@ -121,7 +122,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Late<'_> {
         }
         if self.is_looked_for && core.desk.is_complete {
             // Others have made room for younger dead letters.
-            late.retain(|key| self.found.contains(key));
+            take_where(late, |key| !self.found.contains(key));
         }
         None
     }

@@ -6,9 +6,10 @@ use super::{Books, Core};
 use crate::{
     Cause, Clock, Entry, Event, Key, Reason, Stored,
     ledger::{DEAD_LETTERS, Intent, Tagged},
+    list::take_where,
     rings::{Look, Rings, Work},
     snapshots::Found,
-    stored::assemble,
+    stored::{assemble, shift},
     walk::{Here, Scope, Sight, Visit},
 };
 
@@ -244,13 +245,13 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     fn rewrite(&mut self, cause: Cause) -> Option<u32> {
         let record = &mut *self.cells.record;
         let len = self.desk.span.checked_sub(self.geometry.word())?;
-        let stored = Stored::decode(record.get(..len as usize)?)?;
-        let body_len = stored.body.len();
-        let body_at = stored.head_len(body_len);
+        let bytes = record.get(..len as usize)?;
+        let stored = Stored::decode(bytes)?;
+        let (body_at, body_len) = (stored.body_at(bytes), stored.body.len());
         let head = Stored { cause: Some(cause), body: &[], ..stored };
         record.get(..Stored::HEAD_MAX + body_len)?;
-        record.copy_within(body_at..body_at + body_len, Stored::HEAD_MAX);
-        assemble(record, &head, body_len, self.geometry.word())
+        shift(record, body_at, Stored::HEAD_MAX, body_len);
+        assemble(record, &head, body_len, self.geometry)
     }
 
     /// Erases every page of every ring, and begins a new incarnation.
@@ -299,7 +300,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
                 continue;
             }
             let tags = &mut self.books.kept(at)?.tags;
-            tags.retain(|tagged| tagged.tag != new.tag);
+            take_where(tags, |tagged| tagged.tag == new.tag);
             // There is a place for it: it was reserved, or its predecessor's.
             let _ = tags.push(new);
             self.books.must_commit = true;
