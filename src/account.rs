@@ -88,6 +88,7 @@ impl Entry {
     }
 
     /// The counter after the last.
+    #[inline(never)]
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.len)
     }
@@ -103,6 +104,7 @@ impl Entry {
         self.reason == other.reason && self.is_of(other.incarnation, other.lane) && self.first <= other.first
     }
 
+    #[inline(never)]
     pub(crate) fn is_of(&self, incarnation: u32, lane: u8) -> bool {
         self.incarnation == incarnation && self.lane == lane
     }

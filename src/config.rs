@@ -167,7 +167,8 @@ pub(crate) const fn stored_max(record: usize, word: usize) -> usize {
 /// a record or a snapshot of the metadata is put together in it.
 pub const fn buffer_size(lanes: usize, record: usize) -> usize {
     let word = Geometry::WORD_MAX;
-    let stored = stored_max(record, word);
+    // The boot check reads the last record with its header.
+    let stored = word + stored_max(record, word);
     let snapshot = word + snapshot_max(lanes).next_multiple_of(word);
     if stored > snapshot { stored } else { snapshot }
 }

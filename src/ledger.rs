@@ -87,7 +87,7 @@ pub(crate) struct Ledger<const LANES: usize> {
     pub(crate) boot: u32,
     /// What has begun and may have to be finished.
     pub(crate) intent: Option<Intent>,
-    pub(crate) lanes: Vec<LaneLedger, LANES>,
+    pub(crate) lanes: [LaneLedger; LANES],
     pub(crate) account: Account,
     pub(crate) late: Vec<Key, LATE>,
     pub(crate) former: Vec<Former<LANES>, FORMER>,
@@ -157,7 +157,7 @@ impl<const LANES: usize> Ledger<LANES> {
             incarnation,
             boot: 0,
             intent: None,
-            lanes: Vec::new(),
+            lanes: core::array::from_fn(|_| LaneLedger::default()),
             account: Account::new(),
             late: Vec::new(),
             former: Vec::new(),
@@ -192,7 +192,9 @@ impl<const LANES: usize> Ledger<LANES> {
         walk.u32(&mut self.incarnation);
         walk.u32(&mut self.boot);
         walk.option(&mut self.intent, Intent::Clear, Intent::walk);
-        walk.list(&mut self.lanes, LaneLedger::default(), LaneLedger::walk);
+        // A region may have had fewer lanes; those that were added begin as they are.
+        let lanes = walk.count(LANES, LANES);
+        self.lanes.iter_mut().take(lanes).for_each(|lane| lane.walk(walk));
         self.account.walk(walk);
         walk.list(&mut self.late, NO_KEY, walk_key);
         let former = Former { incarnation: 0, issued: Vec::new() };

@@ -106,9 +106,12 @@ where
         );
         record_max as u16
     };
-    let store =
-        Store::closed(flash, &mut resources.buffer.0, &resources.events, clock, &config, record_max, entropy)?;
-    let shared = resources.shared.insert(Mutex::new(store));
+    let layout = config.layout(const { Geometry::of::<F>() }, record_max, flash.capacity() as u32)?;
+    let (record, events) = (&mut resources.buffer.0, &resources.events);
+    // It is borrowed for as long as it lives, so there is nothing in it yet.
+    let shared = resources.shared.get_or_insert_with(|| {
+        Mutex::new(Store::closed(flash, record, events, clock, &config, layout, entropy))
+    });
     let mut open = Open::new();
     run(shared, &mut open).await?;
     open.end()?;

@@ -185,6 +185,7 @@ fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
     let (SnapshotHead { sequence, layout }, ledger) = SnapshotHead::decode(snapshot)?;
     let ledger = Ledger::<LANES_MAX>::decode(ledger)?;
     let counters = |lane: &LaneLedger| Counters { ceiling: lane.ceiling, next: lane.next };
+    let lanes = layout.lanes.len();
     Some(Metadata {
         geometry,
         layout,
@@ -192,7 +193,7 @@ fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
         incarnation: ledger.incarnation,
         boot: ledger.boot,
         is_unfinished: ledger.intent.is_some(),
-        lanes: ledger.lanes.iter().map(counters).collect(),
+        lanes: ledger.lanes.iter().take(lanes).map(counters).collect(),
         account: ledger.account.entries().iter().copied().collect(),
         late: ledger.late,
     })

@@ -92,13 +92,8 @@ enum Step {
     Begin,
     Look,
     Seen,
-    /// The last item's header.
-    Head,
-    /// The first word of its data.
-    First,
-    /// Its data.
-    Whole,
-    HardenData,
+    /// The last item was read.
+    Judge,
     /// Zero everything up to there, a word at a time.
     Void(u32),
     /// Spend the words behind the last item.
@@ -110,8 +105,6 @@ enum Step {
     Rest(BlankCheck),
     CloseDamaged,
     Youngest,
-    LookBack,
-    SeenBack,
     Show,
     Done,
 }
@@ -135,6 +128,9 @@ pub(crate) struct Mount<'w> {
     last: Option<Placed>,
     youngest: Option<Placed>,
     is_steady: bool,
+    is_good: bool,
+    /// The page before the one in use is looked at, only to see what is youngest.
+    is_behind: bool,
     /// Where the spent words behind the last item begin, and where they end.
     spent: u32,
     tail: u32,
@@ -160,6 +156,8 @@ impl<'w> Mount<'w> {
             last: None,
             youngest: None,
             is_steady: true,
+            is_good: true,
+            is_behind: false,
             spent: 0,
             tail: 0,
             settled: Settled::default(),
@@ -294,12 +292,19 @@ impl<'w> Mount<'w> {
 
     /// The items of the page in use end here: the last of them may be in doubt.
     fn to_last(&mut self) {
-        self.tail = self.offset;
+        if self.is_behind {
+            self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
+        }
         self.settled.is_pending = self.youngest.is_some_and(|item| !item.header.is_popped());
+        if self.is_behind {
+            self.step = Step::Show;
+            return;
+        }
+        self.tail = self.offset;
         self.go(Step::Spend);
         if let Some(item) = self.last {
             self.offset = item.offset;
-            self.step = Step::Head;
+            self.step = Step::Judge;
         }
     }
 
@@ -315,66 +320,46 @@ impl<'w> Mount<'w> {
         Io::read(self.at(offset), self.ring.pages.geometry.word(), Place::Scratch)
     }
 
-    /// The last item's header was read.
-    fn head(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
-        let word = self.ring.pages.geometry.word();
+    /// Looks at the last item again and again, then decides.
+    fn judge(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = self.ring.pages;
+        let word = pages.geometry.word();
         let expected = self.last_header();
+        let span = word + self.data_len();
+        if span as usize > cells.record.len() {
+            // No record of ours is that long.
+            return Some(self.void(cells));
+        }
         if self.reads > 0 {
-            match Header::parse(cells.scratch(word)) {
-                Some(header) if header.len == expected.len => self.is_steady &= header.crc == expected.crc,
-                _ => {
-                    // It wavers: it was never finished, so nothing was written behind it.
-                    (self.spent, self.tail) = (self.offset, self.offset);
-                    self.go(Step::Spend);
-                    return None;
-                }
-            }
+            let (head, data) = cells.record(span).split_at_checked(word as usize).unwrap_or_default();
+            let Some(header) = Header::parse(head).filter(|header| header.len == expected.len) else {
+                // It wavers: it was never finished, so nothing was written behind it.
+                (self.spent, self.tail) = (self.offset, self.offset);
+                self.go(Step::Spend);
+                return None;
+            };
+            self.is_steady &= header.crc == expected.crc;
+            self.is_good &= if header.is_popped() {
+                // No record begins with a zero: an item that does was being voided.
+                data.first() != Some(&0)
+            } else {
+                header.judge(data.get(..header.len.into()).unwrap_or_default()) == Judgement::Whole
+            };
         }
         if self.reads < READS {
             self.reads += 1;
-            return Some(self.read_word(self.offset));
+            return Some(Io::read(self.at(self.offset), span, Place::Record));
         }
-        if !self.is_steady {
+        if !self.is_steady || !self.is_good {
             return Some(self.void(cells));
         }
-        self.go(if !expected.is_popped() { Step::Whole } else { Step::First });
-        None
-    }
-
-    fn decide_last(&mut self, is_pending: bool) {
         self.youngest = self.last;
-        self.settled.is_pending = is_pending;
+        self.settled.is_pending = !expected.is_popped();
+        let io = Io::program(self.at(self.offset), span, Place::Record);
         self.go(Step::Spend);
-    }
-
-    /// No record begins with a zero: an item that does was being voided.
-    fn first(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
-        if self.reads > 0 && cells.scratch(1) == [0] {
-            return Some(self.void(cells));
-        }
-        if self.reads < READS && self.data_len() > 0 {
-            self.reads += 1;
-            return Some(self.read_word(self.offset + self.ring.pages.geometry.word()));
-        }
-        self.decide_last(false);
-        None
-    }
-
-    /// The last item is pending if its data are whole every time; then they are programmed once more, in case
-    /// something wavers that has not been seen to.
-    fn whole(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
-        let word = self.ring.pages.geometry.word();
-        let (header, len) = (self.last_header(), self.data_len());
-        let is_whole = || header.judge(cells.record(header.len.into())) == Judgement::Whole;
-        if len as usize > cells.record.len() || (self.reads > 0 && !is_whole()) {
-            return Some(self.void(cells));
-        }
-        if self.reads < READS {
-            self.reads += 1;
-            return Some(Io::read(self.at(self.offset + word), len, Place::Record));
-        }
-        self.go(Step::HardenData);
-        Some(self.program_header(cells))
+        // It is pending: programmed once more, in case something wavers that has not been seen to. Its header, if
+        // there are data behind it, was finished before them.
+        self.settled.is_pending.then_some(io)
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
@@ -444,23 +429,9 @@ impl<'w> Mount<'w> {
         if self.youngest.is_none() && self.has_previous {
             self.page = pages.previous(self.page);
             self.offset = pages.geometry.first_item();
-            self.step = Step::LookBack;
-        }
-    }
-
-    fn seen_back(&mut self, cells: &Cells<'_>) {
-        let pages = self.ring.pages;
-        self.step = Step::LookBack;
-        match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
-            Slot::Spent => self.offset += pages.geometry.word(),
-            Slot::End => self.step = Step::Show,
-            Slot::Item { header, void } => {
-                if !void {
-                    self.youngest = Some(Placed { offset: self.offset, header, void });
-                    self.settled.is_pending = !header.is_popped();
-                }
-                self.offset = pages.after(self.offset, &header);
-            }
+            self.last = None;
+            self.is_behind = true;
+            self.step = Step::Look;
         }
     }
 
@@ -477,14 +448,14 @@ impl<'w> Mount<'w> {
         Some(Io::read(self.at(item.offset + geometry.word()), len, Place::Record))
     }
 
-    /// Reads what stands at the offset, or goes on if there can be nothing.
-    fn look(&mut self, seen: Step, none: Step) -> Option<Io> {
+    /// Reads what stands at the offset, if there can be anything.
+    fn look(&mut self) -> Option<Io> {
         let len = self.ring.pages.look(self.offset);
         if len == 0 {
-            self.step = none;
+            self.to_last();
             return None;
         }
-        self.step = seen;
+        self.step = Step::Seen;
         Some(Io::read(self.at(self.offset), len, Place::Scratch))
     }
 }
@@ -540,26 +511,12 @@ impl Job for Mount<'_> {
                     self.step = Step::Look;
                     Some(self.ring.pages.begin(self.page, cells))
                 }
-                Step::Look => {
-                    let io = self.look(Step::Seen, Step::Done);
-                    if io.is_none() {
-                        self.to_last();
-                    }
-                    io
-                }
+                Step::Look => self.look(),
                 Step::Seen => {
                     self.seen(cells);
                     None
                 }
-                Step::Head => self.head(cells),
-                Step::First => self.first(cells),
-                Step::Whole => self.whole(cells),
-                Step::HardenData => {
-                    let len = self.data_len();
-                    let io = Io::program(self.at(self.offset + word), len, Place::Record);
-                    self.decide_last(true);
-                    (len > 0).then_some(io)
-                }
+                Step::Judge => self.judge(cells),
                 Step::Void(end) => {
                     let end = *end;
                     let io = self.zero_to(end, word, cells);
@@ -614,11 +571,6 @@ impl Job for Mount<'_> {
                 }
                 Step::Youngest => {
                     self.to_youngest();
-                    None
-                }
-                Step::LookBack => self.look(Step::SeenBack, Step::Show),
-                Step::SeenBack => {
-                    self.seen_back(cells);
                     None
                 }
                 Step::Show => self.show(cells),

@@ -25,6 +25,7 @@ pub(crate) struct Enqueue<'e> {
     tag: Option<Tag>,
     encode: &'e mut Encode<'e>,
     step: Step,
+    /// What it is called; once it is appended, that is what was asked for.
     key: Key,
     len: u32,
     refusal: Option<Refusal>,
@@ -66,7 +67,8 @@ impl<'e> Enqueue<'e> {
     /// What became of it.
     pub(crate) fn end<E>(self) -> Result<Key, EnqueueError<E>> {
         Err(match self.refusal {
-            None => return Ok(self.key),
+            None if matches!(self.step, Step::Done) => return Ok(self.key),
+            None => EnqueueError::Storage(Error::NotWritten),
             Some(Refusal::NoSuchLane) => EnqueueError::Storage(Error::NoSuchLane),
             Some(Refusal::TooManyTags) => EnqueueError::TooManyTags,
             Some(Refusal::Exhausted) => EnqueueError::Exhausted,
@@ -173,10 +175,12 @@ impl<'e> Enqueue<'e> {
             }
             _ => {
                 desk.given_up(&mut core.books, self.lane);
-                if let Some(last) = desk.key.take() {
-                    core.books.intend(Intent::Evict { ring: self.lane, page: oldest, last });
-                }
-                self.step = Step::Append;
+                self.step = Step::FrontCleared;
+                let Some(last) = desk.key.take() else {
+                    // What was pending there a moment ago was a removal that had been cut.
+                    return desk.look(self.lane, Scope::Pending, Look::First);
+                };
+                core.books.intend(Intent::Evict { ring: self.lane, page: oldest, last });
                 return None;
             }
         };

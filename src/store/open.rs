@@ -5,10 +5,10 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use super::{Core, Desk, Store, Task, books::Books};
 use crate::{
-    Clock, Config, DeviceId, Error, Event, Geometry, Layout, LayoutError, OpenError,
+    Clock, Config, DeviceId, Error, Event, Geometry, Layout, OpenError,
     event::Channel,
     io::{Cells, drive},
-    ledger::{LaneLedger, SnapshotHead},
+    ledger::SnapshotHead,
     metadata::Metadata,
     pages::Pages,
     rings::{Rings, Work},
@@ -21,19 +21,18 @@ where
     M: RawMutex,
     C: Clock,
 {
-    /// A store that is not open yet. `record_max` is the longest stored record.
+    /// A store that is not open yet.
     pub(crate) fn closed(
         flash: F,
         record: &'r mut [u8],
         events: &'r Channel<M>,
         clock: C,
         config: &Config<LANES>,
-        record_max: u16,
+        layout: Layout,
         entropy: u64,
-    ) -> Result<Self, LayoutError> {
+    ) -> Self {
         let geometry = const { Geometry::of::<F>() };
-        let layout = config.layout(geometry, record_max, flash.capacity() as u32)?;
-        Ok(Self {
+        Self {
             flash,
             core: Core {
                 geometry,
@@ -42,7 +41,7 @@ where
                 books: Books::new(events, clock, layout, &config.lanes, entropy),
                 desk: Desk::default(),
             },
-        })
+        }
     }
 }
 
@@ -175,9 +174,6 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Open {
             core.rings.begin(ring);
         }
         let books = &mut core.books;
-        while books.ledger.lanes.len() < LANES {
-            let _ = books.ledger.lanes.push(LaneLedger::default());
-        }
         books.ledger.boot = books.ledger.boot.saturating_add(1);
         books.must_commit = true;
         books.is_loaded = true;
