@@ -31,7 +31,7 @@ pub struct LaneSpan {
 }
 
 impl LaneSpan {
-    const NONE: Self = Self { first: 0, pages: 0 };
+    pub(crate) const NONE: Self = Self { first: 0, pages: 0 };
 
     fn walk(&mut self, walk: &mut Walk<'_>) {
         walk.u16(&mut self.first);

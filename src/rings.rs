@@ -1,9 +1,7 @@
 //! Everything that is known of the flash: the rings, the metadata, and the memory that jobs work in.
 
-use heapless::Vec;
-
 use crate::{
-    Geometry, Key, Layout, Stored, Tag,
+    Geometry, Key, LaneSpan, Layout, Stored, Tag,
     io::{Cells, Erase, Io, Job, JobFault},
     ledger::DEAD_LETTERS,
     metadata::{Metadata, Write},
@@ -16,7 +14,7 @@ use crate::{
 
 /// The rings of a region and its metadata.
 pub(crate) struct Rings<const LANES: usize> {
-    lanes: Vec<Ring, LANES>,
+    lanes: [Ring; LANES],
     pub(crate) dead: Ring,
     pub(crate) metadata: Metadata,
 }
@@ -25,7 +23,7 @@ impl<const LANES: usize> Rings<LANES> {
     pub(crate) fn new(geometry: Geometry, layout: &Layout, origin: u32) -> Self {
         let ring = |span| Ring::new(Pages::new(geometry, origin, span));
         Self {
-            lanes: layout.lanes.iter().map(|span| ring(*span)).collect(),
+            lanes: core::array::from_fn(|lane| ring(layout.lanes.get(lane).copied().unwrap_or(LaneSpan::NONE))),
             dead: ring(layout.dead_letters),
             metadata: Metadata::new(geometry, origin),
         }

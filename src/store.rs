@@ -54,12 +54,13 @@ pub(crate) struct Store<'r, F, M: RawMutex, C, const LANES: usize> {
 }
 
 /// The outbox without its flash: it decides, and never waits.
+#[repr(C)]
 pub(crate) struct Core<'r, M: RawMutex, C, const LANES: usize> {
+    desk: Desk,
     geometry: Geometry,
     cells: Cells<'r>,
     rings: Rings<LANES>,
     pub(crate) books: Books<'r, M, C, LANES>,
-    desk: Desk,
 }
 
 impl<F, M, C, const LANES: usize> Store<'_, F, M, C, LANES>

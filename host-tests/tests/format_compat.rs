@@ -107,7 +107,8 @@ fn scanned(image: &[u8], origin: u32) -> String {
     let mut buffer = vec![0; scan::BUFFER];
     let mut image = Image::new(image);
     let found = image.metadata(origin, &mut buffer).unwrap();
-    writeln!(text, "{:?}", found.geometry).unwrap();
+    let (page, word) = (found.geometry.page(), found.geometry.word());
+    writeln!(text, "Geometry {{ page: {page}, word: {word} }}").unwrap();
     writeln!(text, "{:?}", found.layout).unwrap();
     writeln!(
         text,
@@ -192,7 +193,6 @@ fn golden_image(name: &str) -> Vec<u8> {
 }
 
 fn check<const R: usize, const W: usize, const E: usize>(name: &str, bulk: u64) {
-    let origin = E as u32;
     let chip = blank::<R, W, E>();
     block_on(live(&chip, bulk));
     let written = chip.image();
@@ -204,9 +204,15 @@ fn check<const R: usize, const W: usize, const E: usize>(name: &str, bulk: u64) 
         to_lines(&written) == to_lines(&image),
         "{name}: the library writes other bytes than it did. See the top of this file."
     );
+    check_reading::<R, W, E>(name);
+    // The same life, written by the first version, whose rings were sequential-storage's queue.
+    check_reading::<R, W, E>(&format!("queue-{name}"));
+}
 
+fn check_reading<const R: usize, const W: usize, const E: usize>(name: &str) {
+    let origin = E as u32;
+    let image = golden_image(name);
     let mut seen = scanned(&image, origin);
-    assert_eq!(chip.image(), image, "looking changes nothing");
     let chip = Chip::<R, W, E>::from_image(&image, 1);
     let mut driver = ReadOnly(&chip);
     let mut buffer = vec![0; scan::BUFFER];
@@ -220,7 +226,7 @@ fn check<const R: usize, const W: usize, const E: usize>(name: &str, bulk: u64) 
 
     seen += &block_on(opened(&chip));
     let expected = golden(&format!("{name}.seen"));
-    if blessing() {
+    if blessing() && !name.starts_with("queue") {
         std::fs::write(&expected, &seen).unwrap();
     }
     assert_eq!(

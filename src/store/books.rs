@@ -15,26 +15,27 @@ use crate::{
 };
 
 /// What is known of a lane only until the power goes.
+#[repr(C)]
 pub(crate) struct Lane {
-    pub(super) config: LaneConfig,
+    /// Records parked since something was last delivered.
+    pub(super) parked_in_a_row: u8,
+    /// The depth was known before records were removed, and is again when all of them are.
+    pub(super) was_exact: bool,
+    /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
+    pub(super) is_counted: bool,
     /// The next counter.
     pub(super) next: u64,
     /// The ceiling that is durable: counters below it may be handed out.
     pub(super) ceiling: u64,
     /// A counter that was taken for a record whose append has begun and has not returned.
     pub(super) minting: Option<u64>,
+    pub(super) config: LaneConfig,
     /// A record that is in the ring with a tag that is not taken up yet.
     pub(super) appended: Option<Tagged>,
-    /// Records parked since something was last delivered.
-    pub(super) parked_in_a_row: u8,
-    pub(super) stats: LaneStats,
     pub(super) oldest: Option<Timestamp>,
     /// The oldest record, when younger ones were settled before it.
     pub(super) overtaken: Option<Key>,
-    /// The depth was known before records were removed, and is again when all of them are.
-    pub(super) was_exact: bool,
-    /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
-    pub(super) is_counted: bool,
+    pub(super) stats: LaneStats,
 }
 
 impl Lane {
@@ -56,18 +57,10 @@ impl Lane {
 }
 
 /// The outbox's memory of itself.
+#[repr(C)]
 pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
-    pub(crate) events: &'r Channel<M>,
-    pub(super) clock: C,
-    pub(super) wall: WallClock,
-    pub(super) layout: Layout,
-    entropy: u64,
-    /// Tells this boot from another with the same number.
-    pub(super) boot_nonce: u32,
-    pub(super) ledger: Ledger<LANES>,
     /// The ledger holds something that has to be durable before anything else happens.
     pub(super) must_commit: bool,
-    pub(super) lanes: Vec<Lane, LANES>,
     /// There is a ledger: rings can be checked against it.
     pub(super) is_loaded: bool,
     /// The rings are checked for the first time.
@@ -76,11 +69,20 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
     pub(super) is_growing: bool,
     /// Somebody has subscribed.
     is_heard: bool,
-    /// What happened before anybody listened.
-    unheard: Vec<Event, 2>,
+    pub(super) corrupt: u32,
+    /// Tells this boot from another with the same number.
+    pub(super) boot_nonce: u32,
+    pub(crate) events: &'r Channel<M>,
+    pub(super) clock: C,
     /// The youngest dead letter, by which an unfinished move knows that its copy has been made.
     pub(super) dead_youngest: Option<Key>,
-    pub(super) corrupt: u32,
+    entropy: u64,
+    pub(super) wall: WallClock,
+    pub(super) lanes: [Lane; LANES],
+    pub(super) ledger: Ledger<LANES>,
+    pub(super) layout: Layout,
+    /// What happened before anybody listened.
+    unheard: Vec<Event, 2>,
 }
 
 impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
@@ -88,7 +90,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         events: &'r Channel<M>,
         clock: C,
         layout: Layout,
-        lanes: &[LaneConfig; LANES],
+        lanes: [LaneConfig; LANES],
         entropy: u64,
     ) -> Self {
         let mut books = Self {
@@ -100,7 +102,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             ledger: Ledger::fresh(0),
             entropy,
             must_commit: false,
-            lanes: lanes.iter().map(|lane| Lane::new(*lane)).collect(),
+            lanes: lanes.map(Lane::new),
             is_loaded: false,
             is_opening: true,
             is_growing: false,

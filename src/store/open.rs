@@ -5,14 +5,14 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use super::{Core, Desk, Store, Task, books::Books};
 use crate::{
-    Clock, Config, DeviceId, Error, Event, Geometry, Layout, OpenError,
+    Clock, Config, Error, Event, Geometry, Layout, OpenError,
     event::Channel,
     io::{Cells, drive},
     ledger::SnapshotHead,
     metadata::Metadata,
     pages::Pages,
     rings::{Rings, Work},
-    snapshots::{Found, Load},
+    snapshots::Load,
 };
 
 impl<'r, F, M, C, const LANES: usize> Store<'r, F, M, C, LANES>
@@ -38,7 +38,7 @@ where
                 geometry,
                 cells: Cells::new(record),
                 rings: Rings::new(geometry, &layout, config.origin),
-                books: Books::new(events, clock, layout, &config.lanes, entropy),
+                books: Books::new(events, clock, layout, config.lanes, entropy),
                 desk: Desk::default(),
             },
         }
@@ -48,9 +48,9 @@ where
 /// Opens the region, or formats it if there is nothing of ours.
 pub(crate) struct Open {
     step: Step,
-    /// The layout that the region had.
-    old: Option<Layout>,
     refusal: Option<Refusal>,
+    /// The layout that the region had, without a lane if there was none.
+    old: Layout,
 }
 
 enum Step {
@@ -65,13 +65,13 @@ enum Step {
 enum Refusal {
     Unreadable,
     OtherFormat(u8),
-    OtherOwner(DeviceId),
-    OtherLayout(Layout),
+    OtherOwner,
+    OtherLayout,
 }
 
 impl Open {
     pub(crate) fn new() -> Self {
-        Self { step: Step::Load, old: None, refusal: None }
+        Self { step: Step::Load, refusal: None, old: Layout::blank() }
     }
 
     pub(crate) fn end<E>(self) -> Result<(), OpenError<E>> {
@@ -79,44 +79,38 @@ impl Open {
             None => return Ok(()),
             Some(Refusal::Unreadable) => OpenError::Storage(Error::NotWritten),
             Some(Refusal::OtherFormat(format)) => OpenError::OtherFormat(format),
-            Some(Refusal::OtherOwner(owner)) => OpenError::OtherOwner(owner),
-            Some(Refusal::OtherLayout(layout)) => OpenError::OtherLayout(layout),
+            Some(Refusal::OtherOwner) => OpenError::OtherOwner(self.old.device),
+            Some(Refusal::OtherLayout) => OpenError::OtherLayout(self.old),
         })
     }
 
-    /// Takes the ledger over from a snapshot, if it is of this owner and fits this layout.
-    fn take_over<M: RawMutex, C, const LANES: usize>(
-        &mut self,
-        core: &mut Core<'_, M, C, LANES>,
-        found: &Found,
-    ) -> Result<(), Refusal> {
-        // A whole snapshot that cannot be read is one of more lanes, or made by nobody.
-        let (head, ledger) = SnapshotHead::decode(found.snapshot(core.geometry, &core.cells))
-            .ok_or(Refusal::Unreadable)?;
-        if head.layout.device != core.books.layout.device {
-            return Err(Refusal::OtherOwner(head.layout.device));
-        }
-        if !core.books.layout.extends(&head.layout) || !core.books.ledger.read(ledger) {
-            return Err(Refusal::OtherLayout(head.layout));
-        }
-        core.rings.metadata.found(found);
-        self.old = Some(head.layout);
-        Ok(())
-    }
-
+    /// Takes the ledger over from what was found, if it is of this owner and fits this layout.
     fn loaded<M: RawMutex, C: Clock, const LANES: usize>(
         &mut self,
         core: &mut Core<'_, M, C, LANES>,
-    ) -> Result<(), Refusal> {
-        match (core.desk.other_format, core.desk.found.take()) {
-            (Some(format), _) => Err(Refusal::OtherFormat(format)),
-            (None, Some(found)) => self.take_over(core, &found),
-            (None, None) => {
-                let incarnation = core.books.ledger.incarnation;
-                core.books.publish(Event::Formatted { incarnation });
-                Ok(())
-            }
+    ) -> Option<Refusal> {
+        if let Some(format) = core.desk.other_format {
+            return Some(Refusal::OtherFormat(format));
         }
+        let books = &mut core.books;
+        let Some(found) = core.desk.found.take() else {
+            let incarnation = books.ledger.incarnation;
+            books.publish(Event::Formatted { incarnation });
+            return None;
+        };
+        // A whole snapshot that cannot be read is one of more lanes, or made by nobody.
+        let Some((head, ledger)) = SnapshotHead::decode(found.snapshot(core.geometry, &core.cells)) else {
+            return Some(Refusal::Unreadable);
+        };
+        self.old = head.layout;
+        if self.old.device != books.layout.device {
+            return Some(Refusal::OtherOwner);
+        }
+        if !books.layout.extends(&self.old) || !books.ledger.read(ledger) {
+            return Some(Refusal::OtherLayout);
+        }
+        core.rings.metadata.found(&found);
+        None
     }
 
     /// Erases the pages that a larger layout adds. Until the first snapshot with that layout is written, they
@@ -126,7 +120,10 @@ impl Open {
         core: &mut Core<'_, M, C, LANES>,
         from: (u8, u16),
     ) -> Option<Work> {
-        let old = self.old.as_ref()?;
+        let old = &self.old;
+        if old.lanes.is_empty() {
+            return None;
+        }
         let (mut ring, mut page) = from;
         loop {
             let had = match ring {
@@ -154,14 +151,14 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Open {
                 self.step = Step::Loaded;
                 return Some(Work::Load);
             }
-            Step::Loaded => match self.loaded(core) {
-                Ok(()) => (0, 0),
-                Err(refusal) => {
-                    self.refusal = Some(refusal);
+            Step::Loaded => {
+                self.refusal = self.loaded(core);
+                if self.refusal.is_some() {
                     self.step = Step::Done;
                     return None;
                 }
-            },
+                (0, 0)
+            }
             Step::Grow(ring, page) => (ring, page),
             Step::Done => return None,
         };

@@ -15,20 +15,21 @@ use crate::{
 
 /// What the work of the moment has found. It begins anew with every task.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Desk {
-    /// How far the intent, or the taking up of a tag, has come.
-    step: Step,
     /// The last piece of work did what it should; a push may find no room.
     pub(super) is_done: bool,
     /// The last walk came to its end.
     pub(super) is_complete: bool,
+    /// How far the intent, or the taking up of a tag, has come.
+    step: Step,
+    pub(super) span: u32,
     /// The record that the last walk was looking for, or came to last, and the bytes of flash that it takes.
     pub(super) key: Option<Key>,
-    pub(super) span: u32,
-    /// What is being given up: the entry that grows, and how many records and bytes it stands for.
-    run: Option<(Entry, u32)>,
     records: u32,
     bytes: u32,
+    /// What is being given up: the entry that grows, and how many records and bytes it stands for.
+    run: Option<(Entry, u32)>,
     pub(super) found: Option<Found>,
     pub(super) other_format: Option<u8>,
 }
