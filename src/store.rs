@@ -77,16 +77,7 @@ where
         while let Some(work) = self.core.next(task) {
             let Core { geometry, cells, rings, books, desk } = &mut self.core;
             let mut eyes = Watch { task: &mut *task, books, desk, work, foreign: 0 };
-            let mut job = match work {
-                Work::Load => AnyJob::Load(Load::new(*geometry, rings.metadata.origin())),
-                Work::Commit => AnyJob::Commit(
-                    eyes.books.write(&mut rings.metadata, cells).ok_or(Error::NotWritten)?,
-                ),
-                Work::Mount(ring) => AnyJob::Mount(Mount::new(rings.begin(ring))),
-                Work::Push(ring, len) => AnyJob::Push(Push::new(rings.begin(ring), len)),
-                Work::Walk(ring, scope, _) => AnyJob::Walk(Walk::new(rings.begin(ring), scope, &mut eyes)),
-                Work::Erase(ring, page) => AnyJob::Erase(rings.begin(ring).pages.erase(page)),
-            };
+            let mut job = begin(*geometry, cells, rings, &mut eyes).ok_or(Error::NotWritten)?;
             let result = drive(&mut self.flash, cells, &mut job).await;
             let report = job.report();
             let foreign = eyes.foreign;
@@ -98,6 +89,24 @@ where
         }
         Ok(())
     }
+}
+
+/// The job that does a piece of work; `None` if a snapshot does not fit the memory.
+#[inline(never)]
+fn begin<'w, M: RawMutex, C: Clock, const LANES: usize>(
+    geometry: Geometry,
+    cells: &mut Cells<'_>,
+    rings: &'w mut Rings<LANES>,
+    eyes: &'w mut Watch<'_, '_, M, C, LANES>,
+) -> Option<AnyJob<'w>> {
+    Some(match eyes.work {
+        Work::Load => AnyJob::Load(Load::new(geometry, rings.metadata.origin())),
+        Work::Commit => AnyJob::Commit(eyes.books.write(&mut rings.metadata, cells)?),
+        Work::Mount(ring) => AnyJob::Mount(Mount::new(rings.begin(ring))),
+        Work::Push(ring, len) => AnyJob::Push(Push::new(rings.begin(ring), len)),
+        Work::Walk(ring, scope, _) => AnyJob::Walk(Walk::new(rings.begin(ring), scope, eyes)),
+        Work::Erase(ring, page) => AnyJob::Erase(rings.begin(ring).pages.erase(page)),
+    })
 }
 
 /// Lets the right one look at a walk's records. Items that are no records of their ring are removed.
@@ -154,6 +163,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     }
 
     /// Something was done.
+    #[inline(never)]
     fn done(&mut self, work: Work, report: Report, foreign: u32) {
         if let Work::Mount(ring) | Work::Push(ring, _) | Work::Walk(ring, ..) = work {
             self.rings.get(ring).is_trusted = true;

@@ -22,6 +22,7 @@ where
     C: Clock,
 {
     /// A store that is not open yet.
+    #[inline(never)]
     pub(crate) fn closed(
         flash: F,
         record: &'r mut [u8],
