@@ -165,9 +165,8 @@ impl Account {
     /// Explains counters. What is explained already stays as it is, unless the new reason stands over it: two entries
     /// that were joined may cover a record that was still pending then.
     pub(crate) fn explain(&mut self, entry: Entry) {
-        let is_weaker = |known: &Entry| {
-            known.reason != entry.reason && known.reason.over(entry.reason) == entry.reason
-        };
+        let is_weaker =
+            |known: &Entry| known.reason != entry.reason && known.reason.over(entry.reason) == entry.reason;
         let rest = self.carve(&entry, is_weaker);
         self.fill(entry);
         self.fill(rest);

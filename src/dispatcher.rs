@@ -5,7 +5,8 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Clock, EmbassyClock, Entry, Error, Key, Stored, account::Account,
+    Clock, EmbassyClock, Entry, Error, Key, Stored,
+    account::Account,
     ledger::DEAD_LETTERS,
     outbox::{Shared, check_lane, run},
     store::{Explain, Late, Reject, Renew, Settle, Take},
@@ -56,8 +57,7 @@ pub struct Dispatcher<
     shared: &'r Shared<'r, F, M, C, LANES>,
 }
 
-impl<'r, F, M, C, const LANES: usize, const RECORD: usize>
-    Dispatcher<'r, F, LANES, RECORD, M, C>
+impl<'r, F, M, C, const LANES: usize, const RECORD: usize> Dispatcher<'r, F, LANES, RECORD, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -137,7 +137,13 @@ where
 
     /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
     pub async fn former_incarnations(&mut self, mut show: impl FnMut(u32, &[u64])) {
-        self.shared.lock().await.core.books.formers().for_each(|(incarnation, issued)| show(incarnation, issued));
+        self.shared
+            .lock()
+            .await
+            .core
+            .books
+            .formers()
+            .for_each(|(incarnation, issued)| show(incarnation, issued));
     }
 
     /// The receiver has closed the books of an earlier incarnation.

@@ -42,7 +42,11 @@ impl Geometry {
     pub(crate) const fn new(page: u32, word: u32) -> Option<Self> {
         let word_fits = word.is_power_of_two() && word >= 8 && word <= Self::WORD_MAX as u32;
         let page_fits = page.is_power_of_two() && page >= 256 && page <= 65536;
-        if word_fits && page_fits { Some(Self { page, word, magic: Self::magic_of(page, word) }) } else { None }
+        if word_fits && page_fits {
+            Some(Self { page, word, magic: Self::magic_of(page, word) })
+        } else {
+            None
+        }
     }
 
     /// Bytes that are erased at once.

@@ -113,7 +113,11 @@ impl core::error::Error for DeviceIdError {}
 /// A record's name inside its device: minted once, stored with the record, sent unchanged on every attempt.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[allow(clippy::derived_hash_with_manual_eq, clippy::derive_ord_xor_partial_ord, reason = "the same equality, out of line")]
+#[allow(
+    clippy::derived_hash_with_manual_eq,
+    clippy::derive_ord_xor_partial_ord,
+    reason = "the same equality, out of line"
+)]
 pub struct Key {
     /// Random number drawn when the region was formatted or cleared; counters start anew with it.
     pub incarnation: u32,

@@ -178,7 +178,12 @@ impl<const LANES: usize> Ledger<LANES> {
 
     /// Writes a snapshot, padded to the flash's word. Gives its length.
     #[cfg(feature = "outbox")]
-    pub(crate) fn encode(&mut self, buffer: &mut [u8], head: &mut SnapshotHead, geometry: Geometry) -> Option<usize> {
+    pub(crate) fn encode(
+        &mut self,
+        buffer: &mut [u8],
+        head: &mut SnapshotHead,
+        geometry: Geometry,
+    ) -> Option<usize> {
         let mut walk = Walk::writing(buffer);
         head.walk(&mut walk);
         self.walk(&mut walk);

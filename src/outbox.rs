@@ -9,13 +9,13 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use crate::{
     Clock, Config, DeadLetters, DeviceKey, Dispatcher, EmbassyClock, EnqueueError, Error, Geometry, Key,
-    OpenError, Record, Stats, Stored, Subscriber, Tag, assert_fits, buffer_size, config::stored_max,
+    OpenError, Record, Stats, Stored, Subscriber, Tag, assert_fits, buffer_size,
+    config::stored_max,
     event::Channel,
     store::{Clear, Enqueue, Inspect, Open, Store, Suspend, Task},
 };
 
-pub(crate) type Shared<'r, F, M, C, const LANES: usize> =
-    Mutex<M, Store<'r, F, M, C, LANES>>;
+pub(crate) type Shared<'r, F, M, C, const LANES: usize> = Mutex<M, Store<'r, F, M, C, LANES>>;
 
 /// All the memory of an outbox. Put it in a `StaticCell`.
 ///
@@ -58,8 +58,8 @@ impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMute
     }
 }
 
-impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C>
-    Default for Resources<'_, F, LANES, RECORD, BUFFER, M, C>
+impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMutex, C> Default
+    for Resources<'_, F, LANES, RECORD, BUFFER, M, C>
 {
     fn default() -> Self {
         Self::new()
@@ -75,24 +75,13 @@ impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMute
 ///
 /// Cancelling it is safe: open it again.
 #[allow(clippy::type_complexity)]
-pub async fn new<
-    'r,
-    F,
-    M,
-    C,
-    const LANES: usize,
-    const RECORD: usize,
-    const BUFFER: usize,
->(
+pub async fn new<'r, F, M, C, const LANES: usize, const RECORD: usize, const BUFFER: usize>(
     resources: &'r mut Resources<'r, F, LANES, RECORD, BUFFER, M, C>,
     flash: F,
     clock: C,
     entropy: u64,
     config: Config<LANES>,
-) -> Result<
-    (Outbox<'r, F, LANES, RECORD, M, C>, Dispatcher<'r, F, LANES, RECORD, M, C>),
-    OpenError<F::Error>,
->
+) -> Result<(Outbox<'r, F, LANES, RECORD, M, C>, Dispatcher<'r, F, LANES, RECORD, M, C>), OpenError<F::Error>>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -144,13 +133,9 @@ impl<F, const LANES: usize, const RECORD: usize, M: RawMutex, C> Clone
     }
 }
 
-impl<F, const LANES: usize, const RECORD: usize, M: RawMutex, C> Copy
-    for Outbox<'_, F, LANES, RECORD, M, C>
-{
-}
+impl<F, const LANES: usize, const RECORD: usize, M: RawMutex, C> Copy for Outbox<'_, F, LANES, RECORD, M, C> {}
 
-impl<'r, F, M, C, const LANES: usize, const RECORD: usize>
-    Outbox<'r, F, LANES, RECORD, M, C>
+impl<'r, F, M, C, const LANES: usize, const RECORD: usize> Outbox<'r, F, LANES, RECORD, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,

@@ -23,7 +23,9 @@ impl<const LANES: usize> Rings<LANES> {
     pub(crate) fn new(geometry: Geometry, layout: &Layout, origin: u32) -> Self {
         let ring = |span| Ring::new(Pages::new(geometry, origin, span));
         Self {
-            lanes: core::array::from_fn(|lane| ring(layout.lanes.get(lane).copied().unwrap_or(LaneSpan::NONE))),
+            lanes: core::array::from_fn(|lane| {
+                ring(layout.lanes.get(lane).copied().unwrap_or(LaneSpan::NONE))
+            }),
             dead: ring(layout.dead_letters),
             metadata: Metadata::new(geometry, origin),
         }

@@ -100,8 +100,12 @@ enum Step {
     Spend,
     SpendTail,
     /// What an item that was being voided has left behind its header: zeros, and one word in doubt.
-    Behind { has_spent: bool },
-    BehindRead { has_spent: bool },
+    Behind {
+        has_spent: bool,
+    },
+    BehindRead {
+        has_spent: bool,
+    },
     Rest(BlankCheck),
     CloseDamaged,
     Youngest,
@@ -471,7 +475,8 @@ impl Job for Mount<'_> {
                     Some(Io::read(self.at(0), 2 * word, Place::Scratch))
                 }
                 Step::FrontRead => {
-                    let (magic, mark) = cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
+                    let (magic, mark) =
+                        cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
                     self.is_exact &= geometry.is_magic(magic);
                     self.start.see(mark);
                     if self.is_exact {
@@ -532,8 +537,11 @@ impl Job for Mount<'_> {
                 }
                 // Of the words before the tail one at most is in doubt, so they are zeroed together; the tail is another.
                 Step::SpendTail => {
-                    let (to, at_once) =
-                        if self.offset < self.tail { (self.tail, SCRATCH as u32) } else { (self.tail + word, word) };
+                    let (to, at_once) = if self.offset < self.tail {
+                        (self.tail, SCRATCH as u32)
+                    } else {
+                        (self.tail + word, word)
+                    };
                     let io = self.zero_to(to, at_once, cells);
                     if io.is_none() {
                         self.step = Step::Behind { has_spent: false };

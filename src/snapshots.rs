@@ -194,7 +194,8 @@ impl Load {
         (self.half, self.offset) = (best.half, best.offset);
         if self.found.is_some() {
             let len = self.geometry.item_span(best.len());
-            return (len <= self.room(cells)).then(|| Io::program(self.address(self.offset), len, Place::Record));
+            return (len <= self.room(cells))
+                .then(|| Io::program(self.address(self.offset), len, Place::Record));
         }
         self.reads = self.reads.or(Some(READS));
         Some(self.read(best.header, cells))

@@ -72,7 +72,10 @@ enum Step {
     /// An item's data were read.
     Data(Header),
     /// An item was removed: because the visitor said so, or because it is none.
-    Removed { header: Header, verdict: Option<Visit> },
+    Removed {
+        header: Header,
+        verdict: Option<Visit>,
+    },
     /// The page has no more items.
     Leave,
     /// The page is being erased.
@@ -97,11 +100,7 @@ pub(crate) struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    pub(crate) fn new(
-        ring: &'w mut Ring,
-        scope: Scope,
-        eyes: &'w mut dyn Eyes,
-    ) -> Self {
+    pub(crate) fn new(ring: &'w mut Ring, scope: Scope, eyes: &'w mut dyn Eyes) -> Self {
         let (page, offset) = match scope {
             Scope::Pending => ring.head,
             Scope::Page(page) => (page, ring.pages.geometry.first_item()),

@@ -30,7 +30,6 @@ mod simulator {
 use simulator::flash::Chip;
 
 const LANES: usize = 2;
-const PAGES: usize = 4;
 const RECORD: usize = 40;
 const BUFFER: usize = buffer_size(LANES, RECORD);
 /// No operation on these small regions needs as many; what does, loops.

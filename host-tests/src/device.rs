@@ -152,9 +152,7 @@ where
         // An outbox borrows its memory for as long as it lives, so the memory cannot stand beside it in a
         // struct. It is small; a test may leak it.
         let resources: &'c mut _ =
-            Box::leak(Box::new(
-                Resources::<F, LANES, RECORD, BUFFER, NoopRawMutex, Uptime>::new(),
-            ));
+            Box::leak(Box::new(Resources::<F, LANES, RECORD, BUFFER, NoopRawMutex, Uptime>::new()));
         let uptime = Uptime::default();
         let (outbox, dispatcher) =
             block_on(pillarbox::new(resources, flash, uptime.clone(), entropy(), config.clone()))?;

@@ -1,5 +1,11 @@
 //! One life of an outbox: posts, deliveries, power cuts at random operations, and the reckoning at the end.
 
+mod reading;
+mod step;
+
+pub use reading::{Reading, VirtualClock, record_max};
+pub use step::Step;
+
 use core::cell::Cell;
 use core::future::Future;
 use core::pin::pin;
@@ -10,10 +16,9 @@ use embassy_futures::block_on;
 use embassy_futures::join::join;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use pillarbox::{
-    Clock, Config, DeviceId, Dispatcher, EncodedSize, EnqueueError, Error, Key, Kind, LaneConfig, OpenError,
-    Outbox, Record, Resources, Stored, Tag,
+    Config, DeviceId, Dispatcher, EnqueueError, Error, Key, LaneConfig, OpenError, Outbox, Record, Resources,
+    Stored, Tag,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::flash::{Chip, FaultClass, FlashError, MutatingOp, Tear};
 use crate::model::{Model, Policy, Serial, check_disjoint};
@@ -32,49 +37,6 @@ const CUTS: u64 = 12;
 const OPS_BETWEEN_CUTS: u64 = 60;
 /// No session and no drain needs as many steps; one that does has stopped making sense.
 const STEPS_MAX: u32 = 20_000;
-
-/// The largest encoding of a reading with so much payload.
-pub const fn record_max(payload: usize) -> usize {
-    10 + 2 + payload
-}
-
-/// A reading whose payload follows from its number.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reading<const N: usize> {
-    /// Its number.
-    pub serial: Serial,
-    /// Bytes that nobody else would have written.
-    pub payload: heapless::Vec<u8, N>,
-}
-
-impl<const N: usize> Reading<N> {
-    /// The reading with this number.
-    pub fn new(serial: Serial) -> Self {
-        let mut rng = fastrand::Rng::with_seed(serial.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xB0C5);
-        let mut payload = heapless::Vec::new();
-        payload.resize_default(rng.usize(..=N)).expect("it is no longer than N");
-        rng.fill(&mut payload);
-        Self { serial, payload }
-    }
-}
-
-impl<const N: usize> EncodedSize for Reading<N> {
-    const MAX: usize = record_max(N);
-}
-
-impl<const N: usize> Record for Reading<N> {
-    const KIND: Kind = Kind::new(7);
-}
-
-/// A clock that the test moves.
-#[derive(Debug, Clone, Copy)]
-pub struct VirtualClock<'c>(pub &'c Cell<u64>);
-
-impl Clock for VirtualClock<'_> {
-    fn uptime_ms(&self) -> u64 {
-        self.0.get()
-    }
-}
 
 type Device<'r, const R: usize, const W: usize, const E: usize, const RECORD: usize> =
     Outbox<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
@@ -96,62 +58,6 @@ enum End {
 impl From<String> for End {
     fn from(what: String) -> Self {
         Self::Broken(what)
-    }
-}
-
-/// Something that happens in a life. What it leaves open is drawn from the life's seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// A record is posted in this lane.
-    Post(u8),
-    /// Two producers post at once.
-    PostTogether,
-    /// A record with this tag is posted in lane 1.
-    PostOnce(Tag),
-    /// Some of a lane's records are sent, and some answers arrive.
-    Deliver(u8),
-    /// The oldest records of lane 1 are rejected.
-    Reject,
-    /// The receiver is told the account.
-    Tell,
-    /// A dead letter is retried or discarded; the late ones are sent.
-    DeadLetters,
-    /// A clean stop that no sleep follows.
-    Suspend,
-    /// A clean stop, and the power goes.
-    SwitchOff,
-    /// An operation on this lane is begun and dropped.
-    DropFuture(u8),
-    /// The flash driver will fail once, soon.
-    DriverError,
-    /// Records grow too old.
-    Age,
-    /// Everything is given up.
-    Clear,
-    /// New records get a new incarnation.
-    Renew,
-}
-
-impl Step {
-    fn draw(rng: &mut fastrand::Rng) -> Self {
-        let lane = rng.u8(..LANES as u8);
-        match rng.u16(..800) {
-            0..360 => Self::Post(lane),
-            360..400 => Self::PostTogether,
-            400..442 => Self::PostOnce(rng.u32(..4)),
-            442..448 => Self::PostOnce(rng.u32(..24)),
-            448..624 => Self::Deliver(lane),
-            624..664 => Self::Reject,
-            664..688 => Self::Tell,
-            688..712 => Self::DeadLetters,
-            712..724 => Self::Suspend,
-            724..736 => Self::SwitchOff,
-            736..764 => Self::DropFuture(lane),
-            764..788 => Self::DriverError,
-            788..796 => Self::Age,
-            796..798 => Self::Clear,
-            _ => Self::Renew,
-        }
     }
 }
 
@@ -326,8 +232,7 @@ impl<const N: usize> Life<N> {
         clock: &Cell<u64>,
         mut next: impl FnMut(&mut fastrand::Rng) -> Option<Step>,
     ) -> End {
-        let mut resources =
-            Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+        let mut resources = Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = match opened {
@@ -643,8 +548,7 @@ impl<const N: usize> Life<N> {
         chip: &Chip<R, W, E>,
         clock: &Cell<u64>,
     ) -> Result<(), String> {
-        let mut resources =
-            Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
+        let mut resources = Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
         let (outbox, mut dispatcher) = opened.map_err(|error| format!("wedged: opening failed: {error}"))?;

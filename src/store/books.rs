@@ -215,9 +215,8 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         let is_opening = self.is_opening;
         let Some(lane) = self.lane(ring) else { return };
         let minted = lane.minting.take();
-        let pending = of_this.filter(|youngest| {
-            youngest.is_pending && (is_opening || Some(youngest.key.counter) == minted)
-        });
+        let pending = of_this
+            .filter(|youngest| youngest.is_pending && (is_opening || Some(youngest.key.counter) == minted));
         // A cut may have come between the append of a tagged record and the removal of the one it supersedes.
         if let Some(Youngest { key, page, tag: Some(tag), .. }) = pending {
             lane.appended = Some(Tagged { tag, counter: key.counter, page });

@@ -83,7 +83,10 @@ impl<'t> Take<'t> {
         (is_old || self.is_alone).then_some((key, page, cause))
     }
 
-    fn end<M: RawMutex, C: Clock, const LANES: usize>(&self, core: &mut Core<'_, M, C, LANES>) -> Option<Window> {
+    fn end<M: RawMutex, C: Clock, const LANES: usize>(
+        &self,
+        core: &mut Core<'_, M, C, LANES>,
+    ) -> Option<Window> {
         let (is_complete, books) = (core.desk.is_complete, &mut core.books);
         let lane = books.lane(self.lane)?;
         lane.oldest = self.first.map(|(_, time, _)| time);

@@ -216,9 +216,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
                 self.books.dead_youngest = Some(key);
                 return self.remove(lane, page, key);
             }
-            Step::Copied => {
-                (Step::RoomSought, self.desk.look(DEAD_LETTERS, Scope::Pending, Look::First))
-            }
+            Step::Copied => (Step::RoomSought, self.desk.look(DEAD_LETTERS, Scope::Pending, Look::First)),
             Step::RoomSought if self.rings.dead.has_open_page() => {
                 (Step::Looked, self.desk.look(lane, Scope::Page(page), Look::Find(key)))
             }
@@ -285,6 +283,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
 
     /// Takes up the tags of records that were appended: each becomes the newest of its tag, and the one that was is
     /// removed.
+    #[inline(never)]
     fn adopt(&mut self) -> Option<Work> {
         for at in 0..LANES as u8 {
             let Some(new) = self.books.lane(at)?.appended else { continue };

@@ -11,11 +11,12 @@ use crate::{Outcome, cargo, root};
 
 const TARGET: &str = "thumbv6m-none-eabi";
 const KIB: u64 = 1024;
-/// Code beyond what sequential-storage's queue takes anyway.
-const OURS_MAX: u64 = 16 * KIB;
+/// Code beyond what sequential-storage's queue alone takes: the aim, and what was reached, which is not to be lost.
+const OURS_AIM: u64 = 16 * KIB;
+const OURS_MAX: u64 = 24 * KIB;
 /// Code in all.
 const ALL_MAX: u64 = 32 * KIB;
-/// `Resources` of one lane with 64 pages, less the buffer that the application chooses.
+/// `Resources` of one lane, less the buffer that the application chooses.
 const RAM_MAX: u64 = 2048;
 /// Shown without being asked when a budget is exceeded.
 const SYMBOLS_AT_A_MISS: usize = 12;
@@ -55,15 +56,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     measures.print_futures();
     let budgets = [
         Budget {
-            name: "(c) - (b): ours, beyond the queue",
+            name: "(c) - (b): flash, beyond the queue",
             bytes: outbox.text.saturating_sub(queue.text),
             max: OURS_MAX,
+            aim: OURS_AIM,
         },
-        Budget { name: "(c) - (a): in all", bytes: outbox.text.saturating_sub(empty.text), max: ALL_MAX },
         Budget {
-            name: "Resources, 1 lane of 64 pages, less BUFFER",
+            name: "(c) - (a): flash, in all",
+            bytes: outbox.text.saturating_sub(empty.text),
+            max: ALL_MAX,
+            aim: ALL_MAX,
+        },
+        Budget {
+            name: "RAM: Resources of 1 lane, less BUFFER",
             bytes: measures.resources.saturating_sub(measures.buffer),
             max: RAM_MAX,
+            aim: RAM_MAX,
         },
     ];
     print_budgets(&budgets);
@@ -79,7 +87,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
 struct Budget {
     name: &'static str,
     bytes: u64,
+    /// More is a failure.
     max: u64,
+    /// Less is the aim.
+    aim: u64,
 }
 
 impl Budget {
@@ -177,17 +188,22 @@ fn print_programs(programs: [(&str, &Program); 3]) {
     for (name, program) in programs {
         table.row([name.to_owned(), program.text.to_string(), program.ram.to_string()]);
     }
-    println!("{TARGET}, opt-level s, fat LTO, abort; bytes\n\n{table}");
+    println!("{TARGET}, opt-level z, fat LTO, abort; bytes\n\n{table}");
 }
 
 fn print_budgets(budgets: &[Budget]) {
-    let mut table = Table::new(["budget", "bytes", "at most", ""]);
+    let mut table = Table::new(["budget", "bytes", "at most", "aim", ""]);
     for budget in budgets {
-        let verdict = if budget.excess() == 0 { "ok" } else { "OVER" };
+        let verdict = match budget.bytes {
+            bytes if bytes > budget.max => "OVER",
+            bytes if bytes > budget.aim => "above the aim",
+            _ => "ok",
+        };
         table.row([
             budget.name.to_owned(),
             budget.bytes.to_string(),
             budget.max.to_string(),
+            budget.aim.to_string(),
             verdict.to_owned(),
         ]);
     }

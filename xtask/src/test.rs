@@ -87,6 +87,8 @@ fn steps(targets: &[String]) -> Vec<Step> {
         // Power-cut lives are CPU-bound.
         Step::new("test", "test --workspace --release"),
         Step::new("doc", "doc --no-deps --workspace").denying_warnings("RUSTDOCFLAGS"),
+        Step::new("size", "xtask size"),
+        Step::new("fuzz", "check --manifest-path fuzz/Cargo.toml --target-dir target/fuzz"),
     ];
     for target in targets {
         for (name, features) in FEATURES {
