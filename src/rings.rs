@@ -71,14 +71,14 @@ pub(crate) enum Work {
 }
 
 /// Who looks at the records of a walk, and for what.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     /// The task that asked for the walk does.
     Task,
-    /// Find this record while it is pending.
-    Find(Key),
-    /// Remove this record, also if it seems to be gone: a removal that was cut may have left it weak.
-    Remove(Key),
+    /// Find the sought record while it is pending.
+    Find,
+    /// Remove the sought record, also if it seems to be gone: a removal that was cut may have left it weak.
+    Remove,
     /// Which record is the last?
     Last,
     /// Which is the first that is pending?

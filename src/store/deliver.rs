@@ -38,18 +38,21 @@ enum Step {
 
 /// Shows the oldest pending records of a lane, until no more are taken. What has grown too old goes to the dead letters
 /// first, and a record that others have overtaken when nothing else is left in its window.
+#[repr(C)]
 pub(crate) struct Take<'t> {
     lane: u8,
-    take: &'t mut dyn FnMut(&Stored<'_>) -> bool,
     step: Step,
-    overtaken: Option<Key>,
-    first: Option<(Key, Timestamp, u16)>,
-    last: Option<Key>,
     /// The first is alone in its window.
     is_alone: bool,
     taken: u16,
+    /// The first record's page and time.
+    page: u16,
     bytes: u32,
     corrupt: u32,
+    take: &'t mut dyn FnMut(&Stored<'_>) -> bool,
+    first: Option<Key>,
+    last: Option<Key>,
+    time: Option<Timestamp>,
     pub(crate) window: Option<Window>,
 }
 
@@ -59,13 +62,14 @@ impl<'t> Take<'t> {
             lane,
             take,
             step: Step::Begin,
-            overtaken: None,
-            first: None,
-            last: None,
             is_alone: false,
             taken: 0,
+            page: 0,
             bytes: 0,
             corrupt: 0,
+            first: None,
+            last: None,
+            time: None,
             window: None,
         }
     }
@@ -73,14 +77,14 @@ impl<'t> Take<'t> {
     /// Why the lane's first record cannot stay there.
     fn cause<M: RawMutex, C: Clock, const LANES: usize>(
         &self,
-        core: &mut Core<'_, M, C, LANES>,
-    ) -> Option<(Key, u16, Cause)> {
-        let (key, time, page) = self.first?;
-        let age = core.books.age_ms(&time);
-        let max_age = core.books.lane(self.lane)?.config.max_age_ms;
-        let is_old = max_age.zip(age).is_some_and(|(max, age)| age > max);
-        let cause = if is_old { Cause::Expired } else { Cause::Blocking };
-        (is_old || self.is_alone).then_some((key, page, cause))
+        books: &mut Books<'_, M, C, LANES>,
+    ) -> Option<Cause> {
+        let age = self.time.and_then(|time| books.age_ms(&time));
+        let max_age = books.lane(self.lane)?.config.max_age_ms;
+        if max_age.zip(age).is_some_and(|(max, age)| age > max) {
+            return Some(Cause::Expired);
+        }
+        self.is_alone.then_some(Cause::Blocking)
     }
 
     fn end<M: RawMutex, C: Clock, const LANES: usize>(
@@ -89,14 +93,14 @@ impl<'t> Take<'t> {
     ) -> Option<Window> {
         let (is_complete, books) = (core.desk.is_complete, &mut core.books);
         let lane = books.lane(self.lane)?;
-        lane.oldest = self.first.map(|(_, time, _)| time);
+        lane.oldest = self.time;
         if is_complete {
             lane.stats.depth = Depth { records: self.taken.into(), bytes: self.bytes, is_exact: true };
         }
         let next = lane.next;
         let ledger = &books.ledger;
         let (incarnation, floor) =
-            self.first.map_or((ledger.incarnation, next), |(key, ..)| (key.incarnation, key.counter));
+            self.first.map_or((ledger.incarnation, next), |key| (key.incarnation, key.counter));
         let issued = if incarnation == ledger.incarnation {
             next
         } else {
@@ -114,18 +118,18 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
         let lane = core.books.lane(self.lane)?;
         match self.step {
             Step::Begin => {
-                self.overtaken = lane.overtaken;
                 let has_valve = lane.config.max_age_ms.is_some() || lane.overtaken.is_some();
                 self.step = if has_valve { Step::Front } else { Step::Walking };
             }
-            Step::Front => match self.cause(core) {
-                Some((key, page, cause)) => {
-                    core.books.park(self.lane, page, key, cause);
-                    (self.step, self.first, self.is_alone) = (Step::Begin, None, false);
+            Step::Front => {
+                let (cause, first) = (self.cause(&mut core.books), self.first.take());
+                (self.step, self.is_alone, self.time) = (Step::Walking, false, None);
+                if let (Some(cause), Some(key)) = (cause, first) {
+                    core.books.park(self.lane, self.page, key, cause);
+                    self.step = Step::Begin;
                     return None;
                 }
-                None => (self.step, self.first) = (Step::Walking, None),
-            },
+            }
             Step::Walking => {
                 self.window = self.end(core);
                 self.step = Step::Done;
@@ -139,11 +143,15 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
     fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
         let key = stored.key;
         let is_first = self.first.is_none();
-        let (start, ..) = *self.first.get_or_insert((key, stored.time, here.page));
+        if is_first {
+            (self.first, self.time, self.page) = (Some(key), Some(stored.time), here.page);
+        }
+        let start = self.first.unwrap_or(key);
         let is_beyond = is_beyond(start, key);
         if self.step == Step::Front {
             self.is_alone = is_beyond && key.incarnation == start.incarnation;
-            return if is_first && self.overtaken == Some(key) { Visit::Keep } else { Visit::Stop };
+            let is_overtaken = books.lane(self.lane).is_some_and(|lane| lane.overtaken == Some(key));
+            return if is_first && is_overtaken { Visit::Keep } else { Visit::Stop };
         }
         if is_beyond {
             return Visit::Stop;
@@ -189,18 +197,20 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Inspect<'_
 }
 
 /// Removes records that the receiver has, in one pass.
+#[repr(C)]
 pub(crate) struct Settle<'k> {
     ring: u8,
-    keys: &'k [Key],
     step: Step,
+    keys: &'k [Key],
     found: usize,
-    oldest: Option<(Key, Timestamp)>,
     pub(crate) removed: u32,
+    oldest: Option<Key>,
+    time: Option<Timestamp>,
 }
 
 impl<'k> Settle<'k> {
     pub(crate) fn new(ring: u8, keys: &'k [Key]) -> Self {
-        Self { ring, keys, step: Step::Begin, found: 0, oldest: None, removed: 0 }
+        Self { ring, step: Step::Begin, keys, found: 0, removed: 0, oldest: None, time: None }
     }
 }
 
@@ -219,7 +229,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
             Step::Walking | Step::Done => {
                 // Of a record that cannot be removed nobody knows whether it is there; all were.
                 if let Some(lane) = books.lane(self.ring) {
-                    lane.oldest = self.oldest.map(|(_, time)| time);
+                    lane.oldest = self.time;
                     lane.stats.depth.is_exact |= core::mem::take(&mut lane.was_exact);
                 }
                 return None;
@@ -239,7 +249,9 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         let key = stored.key;
         if here.sight != Sight::Removed {
             if !self.keys.contains(&key) {
-                self.oldest.get_or_insert((key, stored.time));
+                if self.oldest.is_none() {
+                    (self.oldest, self.time) = (Some(key), Some(stored.time));
+                }
                 return Visit::Keep;
             }
             self.found += 1;
@@ -253,7 +265,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         }
         if let Some(lane) = books.lane(self.ring) {
             lane.parked_in_a_row = 0;
-            lane.overtaken = self.oldest.map(|(key, _)| key);
+            lane.overtaken = self.oldest;
         }
         books.publish(Event::Delivered(key));
         Visit::Keep

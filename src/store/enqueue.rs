@@ -106,7 +106,7 @@ impl<'e> Enqueue<'e> {
             };
             let key = books.key(self.lane, counter);
             self.step = Step::TagSought(at, key);
-            return core.desk.look(self.lane, Scope::Page(page), Look::Find(key));
+            return core.desk.seek(self.lane, page, key, Look::Find);
         }
         if lane.next >= Key::COUNTER_LIMIT - LEASE {
             return self.refuse(Refusal::Exhausted);

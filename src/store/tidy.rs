@@ -26,6 +26,8 @@ pub(crate) struct Desk {
     pub(super) span: u32,
     /// The record that the last walk was looking for, or came to last, and the bytes of flash that it takes.
     pub(super) key: Option<Key>,
+    /// The record that a walk is looking for.
+    sought: Option<Key>,
     records: u32,
     bytes: u32,
     /// What is being given up: the entry that grows, and how many records and bytes it stands for.
@@ -57,6 +59,12 @@ impl Desk {
         Some(Work::Walk(ring, scope, look))
     }
 
+    /// Makes ready for a walk that seeks a record on a page.
+    pub(super) fn seek(&mut self, ring: u8, page: u16, key: Key, look: Look) -> Option<Work> {
+        self.sought = Some(key);
+        self.look(ring, Scope::Page(page), look)
+    }
+
     pub(super) fn visit<M: RawMutex, C: Clock, const LANES: usize>(
         &mut self,
         books: &mut Books<'_, M, C, LANES>,
@@ -67,8 +75,10 @@ impl Desk {
     ) -> Visit {
         let is_pending = here.sight == Sight::Pending;
         let (is_it, then) = match look {
-            Look::Find(key) => (is_pending && stored.key == key, Visit::Stop),
-            Look::Remove(key) => (is_pending && stored.key == key, Visit::RemoveAndStop),
+            Look::Find | Look::Remove if self.sought != Some(stored.key) => return Visit::Keep,
+            Look::Find => (is_pending, Visit::Stop),
+            Look::Remove if !is_pending => return Visit::RemoveAndStop,
+            Look::Remove => (true, Visit::RemoveAndStop),
             Look::First => (is_pending, Visit::Stop),
             Look::Settled => (true, if is_pending { Visit::Stop } else { Visit::Keep }),
             Look::Last => (true, Visit::Keep),
@@ -78,14 +88,11 @@ impl Desk {
             }
             Look::Task => return Visit::Keep,
         };
-        if is_it {
-            (self.key, self.span) = (Some(stored.key), here.span);
-            return then;
+        if !is_it {
+            return Visit::Keep;
         }
-        match look {
-            Look::Remove(key) if key == stored.key => Visit::RemoveAndStop,
-            _ => Visit::Keep,
-        }
+        (self.key, self.span) = (Some(stored.key), here.span);
+        then
     }
 
     /// Explains a record whose page is going to be erased.
@@ -191,7 +198,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     fn remove(&mut self, ring: u8, page: u16, key: Key) -> Option<Work> {
         if self.desk.step != Step::Removed {
             self.desk.step = Step::Removed;
-            return self.desk.look(ring, Scope::Page(page), Look::Remove(key));
+            return self.desk.seek(ring, page, key, Look::Remove);
         }
         if self.desk.key.is_some() {
             self.books.note_removed(ring, 1, self.desk.span);
@@ -202,9 +209,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     /// Copies a record to the dead letters, unless that was done already, and removes it from its lane.
     fn carry_on_parking(&mut self, lane: u8, page: u16, key: Key, cause: Cause) -> Option<Work> {
         let (next, work) = match self.desk.step {
-            Step::Begin | Step::RoomMade => {
-                (Step::Looked, self.desk.look(lane, Scope::Page(page), Look::Find(key)))
-            }
+            Step::Begin | Step::RoomMade => (Step::Looked, self.desk.seek(lane, page, key, Look::Find)),
             Step::Looked => {
                 let is_new = self.desk.key.is_some() && self.books.dead_youngest != Some(key);
                 match self.rewrite(cause).filter(|_| is_new) {
@@ -218,7 +223,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             }
             Step::Copied => (Step::RoomSought, self.desk.look(DEAD_LETTERS, Scope::Pending, Look::First)),
             Step::RoomSought if self.rings.dead.has_open_page() => {
-                (Step::Looked, self.desk.look(lane, Scope::Page(page), Look::Find(key)))
+                (Step::Looked, self.desk.seek(lane, page, key, Look::Find))
             }
             Step::RoomSought => {
                 let oldest = Scope::Page(self.rings.dead.head.0);
@@ -291,7 +296,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             if old.is_some_and(|old| old.counter < new.counter) && self.desk.step == Step::Begin {
                 let Tagged { counter, page, .. } = old?;
                 self.desk.step = Step::Looked;
-                return self.desk.look(at, Scope::Page(page), Look::Find(self.books.key(at, counter)));
+                return self.desk.seek(at, page, self.books.key(at, counter), Look::Find);
             }
             let removed = self.desk.key.filter(|_| self.desk.step == Step::Looked);
             self.desk.step = Step::Begin;
