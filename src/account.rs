@@ -56,12 +56,13 @@ impl Reason {
 
     /// The one that stands when two have to share an entry.
     fn over(self, other: Self) -> Self {
-        core::cmp::max_by_key(self, other, |reason| (!reason.is_provisional(), *reason))
+        if self.rank() > other.rank() { self } else { other }
     }
 
-    /// Whether a better explanation may take its place.
-    fn is_provisional(self) -> bool {
-        matches!(self, Self::Uncertain | Self::Parked)
+    /// The higher stands; a provisional reason is below every other.
+    fn rank(self) -> u8 {
+        let number = self as u8;
+        if matches!(self, Self::Uncertain | Self::Parked) { number } else { number + Self::COUNT as u8 }
     }
 }
 
@@ -101,7 +102,12 @@ impl Entry {
     /// Whether `other` is about a later record of the same kind.
     #[cfg(feature = "outbox")]
     pub(crate) fn is_continued_by(&self, other: &Self) -> bool {
-        self.reason == other.reason && self.is_of(other.incarnation, other.lane) && self.first <= other.first
+        self.is_like(other) && self.first <= other.first
+    }
+
+    /// Whether `other` is of the same lane and reason.
+    fn is_like(&self, other: &Self) -> bool {
+        self.reason == other.reason && self.is_of(other.incarnation, other.lane)
     }
 
     #[inline(never)]
@@ -120,15 +126,22 @@ impl Entry {
         }
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
-        self.is_of(other.incarnation, other.lane) && self.first < other.end() && other.first < self.end()
+    /// Whether `other` is of the same lane and lies behind it.
+    #[inline(never)]
+    fn precedes(&self, other: &Self) -> bool {
+        self.is_of(other.incarnation, other.lane) && self.end() <= other.first
     }
 
-    /// What is left of it before and after `hole`.
-    fn without(&self, hole: &Self) -> [Self; 2] {
-        let before = hole.first.clamp(self.first, self.end());
-        let after = hole.end().clamp(self.first, self.end());
-        [Self { len: before - self.first, ..*self }, Self { first: after, len: self.end() - after, ..*self }]
+    fn overlaps(&self, other: &Self) -> bool {
+        self.is_of(other.incarnation, other.lane) && !self.precedes(other) && !other.precedes(self)
+    }
+
+    /// Cuts a hole that overlaps with it: it keeps what lies before the hole. Gives what lies behind.
+    fn cut(&mut self, hole: &Self) -> Self {
+        let len = self.end().saturating_sub(hole.end());
+        let rest = Self { first: self.end() - len, len, ..*self };
+        self.len = hole.first.saturating_sub(self.first);
+        rest
     }
 }
 
@@ -143,8 +156,10 @@ impl Account {
         Self(Vec::new())
     }
 
+    // On its own for the same reason as the other parts of the ledger.
+    #[inline(never)]
     pub(crate) fn walk(&mut self, walk: &mut Walk<'_>) {
-        let blank = Entry { incarnation: 0, lane: 0, reason: Reason::Lost, first: 0, len: 0 };
+        let blank = Entry { incarnation: 0, lane: 0, reason: Reason::Superseded, first: 0, len: 0 };
         walk.list(&mut self.0, blank, |entry, walk| {
             walk.u32(&mut entry.incarnation);
             walk.byte(&mut entry.lane);
@@ -165,22 +180,25 @@ impl Account {
     /// Explains counters. What is explained already stays as it is, unless the new reason stands over it: two entries
     /// that were joined may cover a record that was still pending then.
     pub(crate) fn explain(&mut self, entry: Entry) {
-        let is_weaker =
-            |known: &Entry| known.reason != entry.reason && known.reason.over(entry.reason) == entry.reason;
-        let rest = self.carve(&entry, is_weaker);
+        let rest = self.carve(&entry, |known, new| known.rank() < new.rank());
         self.fill(entry);
         self.fill(rest);
     }
 
     /// Explains those of the counters that nothing explains yet. Says whether there were any.
-    pub(crate) fn fill(&mut self, entry: Entry) -> bool {
+    pub(crate) fn fill(&mut self, mut entry: Entry) -> bool {
+        self.add(&mut entry)
+    }
+
+    /// Fills in an entry that is of no use afterwards: it is cut and joined in its place.
+    fn add(&mut self, entry: &mut Entry) -> bool {
         if entry.len == 0 {
             return false;
         }
-        match self.0.iter().find(|known| known.overlaps(&entry)).copied() {
+        match self.0.iter().find(|known| known.overlaps(entry)) {
             Some(known) => {
-                let [before, after] = entry.without(&known);
-                self.fill(before) | self.fill(after)
+                let mut after = entry.cut(known);
+                self.add(entry) | self.add(&mut after)
             }
             None => {
                 self.insert(entry);
@@ -191,31 +209,30 @@ impl Account {
 
     /// Forgets a record that came after all.
     pub(crate) fn forget(&mut self, key: Key) {
-        let rest = self.carve(&Entry::of(key, Reason::Lost), |_| true);
+        let rest = self.carve(&Entry::of(key, Reason::Lost), |_, _| true);
         self.fill(rest);
     }
 
     /// Forgets what the receiver has confirmed.
     pub(crate) fn confirm(&mut self, confirmed: &[Entry]) {
         for done in confirmed {
-            let rest = self.carve(done, |known| known.reason == done.reason);
+            let rest = self.carve(done, |known, done| known == done);
             self.fill(rest);
         }
     }
 
-    /// Cuts a hole into those entries that `which` names. If it is in the middle of one, what lay behind it is to be
-    /// filled in again.
-    fn carve(&mut self, hole: &Entry, which: impl Fn(&Entry) -> bool) -> Entry {
+    /// Cuts a hole into those entries that `which` names by their reason and the hole's. If it is in the middle of one,
+    /// what lay behind it is to be filled in again.
+    fn carve(&mut self, hole: &Entry, which: fn(Reason, Reason) -> bool) -> Entry {
         let mut rest = Entry { len: 0, ..*hole };
         let mut at = 0;
         while let Some(known) = self.0.get_mut(at) {
-            if !known.overlaps(hole) || !which(known) {
+            if !known.overlaps(hole) || !which(known.reason, hole.reason) {
                 at += 1;
                 continue;
             }
-            let [before, after] = known.without(hole);
-            *known = before;
-            if before.len > 0 {
+            let after = known.cut(hole);
+            if known.len > 0 {
                 rest = after;
             } else {
                 *known = after;
@@ -227,53 +244,56 @@ impl Account {
         rest
     }
 
-    fn insert(&mut self, mut entry: Entry) {
-        let touches = |known: &Entry, entry: &Entry| {
-            let is_next = known.end() == entry.first || entry.end() == known.first;
-            is_next && known.reason == entry.reason && known.is_of(entry.incarnation, entry.lane)
-        };
-        while let Some(at) = self.0.iter().position(|known| touches(known, &entry)) {
-            entry = self.0.get(at).map_or(entry, |known| known.join(&entry));
-            take_at(&mut self.0, at);
-        }
-        // There is always a place: what would be one too many is joined at once.
-        let _ = self.0.push(entry);
-        if self.0.len() <= Self::MAX {
-            return;
-        }
-        match self.nearest() {
-            Some((one, other)) => {
-                take_where(&mut self.0, |known| *known == one || *known == other);
-                self.insert(one.join(&other));
+    fn insert(&mut self, entry: &mut Entry) {
+        loop {
+            let mut at = 0;
+            while let Some(known) = self.0.get(at) {
+                at += 1;
+                let joined = known.join(entry);
+                // If it is as long as both, nothing lies between them: one entry says the same.
+                if known.is_like(entry) && joined.len == known.len.wrapping_add(entry.len) {
+                    *entry = joined;
+                    take_at(&mut self.0, at - 1);
+                    at = 0;
+                }
             }
-            None => {
-                // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an
-                // operator then.
-                let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
-                take_at(&mut self.0, other.unwrap_or(0));
+            // There is always a place: what would be one too many is joined at once.
+            let _ = self.0.push(*entry);
+            if self.0.len() <= Self::MAX {
+                return;
             }
+            let Some((one, next)) = self.nearest() else { break };
+            *entry = one.join(next);
+            take_where(&mut self.0, |known| known.overlaps(entry));
         }
+        // Every entry is of another incarnation or lane. The oldest incarnation's books are closed by an operator
+        // then.
+        let other = self.0.iter().position(|known| known.incarnation != entry.incarnation);
+        take_at(&mut self.0, other.unwrap_or(0));
     }
 
     /// The two neighbours with the least between them, of one reason if there are such. What lies between was settled,
     /// or is still pending: the receiver lets a record that it has, or that still comes, win over its entry.
-    fn nearest(&self) -> Option<(Entry, Entry)> {
-        let mut best: Option<((bool, u64), Entry, Entry)> = None;
+    fn nearest(&self) -> Option<(&Entry, &Entry)> {
+        let mut best = None;
+        let mut least = u64::MAX;
         for one in &self.0 {
-            let mut next: Option<Entry> = None;
+            let mut next: Option<&Entry> = None;
             for other in &self.0 {
-                let is_behind = one.is_of(other.incarnation, other.lane) && other.first >= one.end();
-                if is_behind && next.is_none_or(|next| other.first < next.first) {
-                    next = Some(*other);
+                if one.precedes(other) && next.is_none_or(|next| other.first < next.first) {
+                    next = Some(other);
                 }
             }
             if let Some(next) = next {
-                let cost = (one.reason != next.reason, next.first - one.end());
-                if best.is_none_or(|(least, ..)| cost < least) {
-                    best = Some((cost, *one, next));
+                // One number tells both: no counter has the highest bit.
+                let other_reason = if one.reason == next.reason { 0 } else { Key::COUNTER_LIMIT };
+                let cost = (next.first - one.end()) | other_reason;
+                if cost < least {
+                    least = cost;
+                    best = Some((one, next));
                 }
             }
         }
-        best.map(|(_, one, other)| (one, other))
+        best
     }
 }

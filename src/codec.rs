@@ -57,20 +57,24 @@ impl<'b> Walk<'b> {
     /// Seven bits a byte, the lowest first, the high bit while more follow.
     #[inline(never)]
     pub(crate) fn number(&mut self, value: &mut u64) {
+        let mut bytes = [0; 10];
         let mut rest = *value;
-        let mut read = 0;
-        for shift in (0..64).step_by(7) {
-            let mut byte = rest as u8 & 0x7f | if rest > 0x7f { 0x80 } else { 0 };
+        for byte in &mut bytes {
+            *byte = rest as u8 & 0x7f;
             rest >>= 7;
-            self.byte(&mut byte);
-            self.failed |= shift == 63 && byte > 1;
-            read |= u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 || self.failed {
-                *value = read;
-                return;
+            if rest != 0 {
+                *byte |= 0x80;
+            }
+            self.byte(byte);
+            if *byte & 0x80 == 0 {
+                break;
             }
         }
-        self.failed = true;
+        // Nine bytes hold 63 bits: of the tenth there is one bit, and nothing follows it.
+        let [.., last] = bytes;
+        self.failed |= last > 1;
+        // From the highest down: a shift by so many bits as the place tells would be a function of its own.
+        *value = bytes.iter().rev().fold(0, |read, byte| read << 7 | u64::from(byte & 0x7f));
     }
 
     pub(crate) fn u32(&mut self, value: &mut u32) {
@@ -96,12 +100,11 @@ impl<'b> Walk<'b> {
     }
 
     pub(crate) fn option<T: Copy>(&mut self, value: &mut Option<T>, blank: T, each: fn(&mut T, &mut Self)) {
-        let mut inner = value.unwrap_or(blank);
-        let is_there = self.choice(value.is_some().into(), 2) == 1;
-        if is_there {
-            each(&mut inner, self);
+        if self.choice(value.is_some().into(), 2) == 1 {
+            each(value.get_or_insert(blank), self);
+        } else {
+            *value = None;
         }
-        *value = is_there.then_some(inner);
     }
 
     pub(crate) fn list<T: Clone, const N: usize>(
@@ -111,10 +114,7 @@ impl<'b> Walk<'b> {
         each: fn(&mut T, &mut Self),
     ) {
         let len = self.count(list.len(), N);
-        while list.len() < len {
-            let _ = list.push(blank.clone());
-        }
-        list.truncate(len);
+        let _ = list.resize(len, blank);
         for item in list {
             each(item, self);
         }
@@ -122,9 +122,9 @@ impl<'b> Walk<'b> {
 
     /// How many elements follow; none if it would be more than so many.
     pub(crate) fn count(&mut self, len: usize, max: usize) -> usize {
-        let mut count = len as u64;
-        self.number(&mut count);
-        self.failed |= count > max as u64;
+        let mut count = len as u32;
+        self.u32(&mut count);
+        self.failed |= count > max as u32;
         if self.failed { 0 } else { count as usize }
     }
 }

@@ -105,6 +105,11 @@ impl<const LANES: usize> Config<LANES> {
 
     /// Bytes of flash that the region takes, from its origin on.
     pub const fn region_size(&self, geometry: Geometry) -> u32 {
+        self.region_pages(geometry).saturating_mul(geometry.page())
+    }
+
+    /// Pages that the region takes, with the metadata and the room that is kept free.
+    const fn region_pages(&self, geometry: Geometry) -> u32 {
         let mut pages = metadata_pages(geometry) as u32 + self.dead_letter_pages as u32;
         let mut lane = 0;
         while lane < LANES {
@@ -116,7 +121,7 @@ impl<const LANES: usize> Config<LANES> {
             pages += config.pages as u32 + config.room as u32;
             lane += 1;
         }
-        pages.saturating_mul(geometry.page())
+        pages
     }
 
     /// The layout that this configuration asks for on a flash of so many bytes.
@@ -132,27 +137,26 @@ impl<const LANES: usize> Config<LANES> {
         if !self.origin.is_multiple_of(geometry.page()) {
             return Err(LayoutError::Origin);
         }
-        let rings = self.lanes.iter().map(|lane| lane.pages).chain([self.dead_letter_pages]);
-        if rings.clone().any(|pages| pages < PAGES_MIN || pages > PAGES_MAX) {
+        let fits = |pages| (PAGES_MIN..=PAGES_MAX).contains(&pages);
+        if !fits(self.dead_letter_pages) || !self.lanes.iter().all(|lane| fits(lane.pages)) {
             return Err(LayoutError::Pages);
         }
         if u32::from(record_max) > geometry.largest_item() {
             return Err(LayoutError::Record);
         }
-        if u64::from(self.origin) + u64::from(self.region_size(geometry)) > u64::from(capacity) {
+        let room = capacity.checked_sub(self.origin).ok_or(LayoutError::Capacity)?;
+        let pages = self.region_pages(geometry);
+        // Pages are counted in 16 bits, so that all of them together are less than 4 GB.
+        if pages > u32::from(u16::MAX) || pages * geometry.page() > room {
             return Err(LayoutError::Capacity);
         }
         let mut first = metadata_pages(geometry);
-        let mut place = |pages: u16, room: u16| {
-            let span = LaneSpan { first, pages };
-            first = first.checked_add(pages)?.checked_add(room)?;
-            Some(span)
-        };
-        let dead_letters = place(self.dead_letter_pages, 0).ok_or(LayoutError::Capacity)?;
+        let dead_letters = LaneSpan { first, pages: self.dead_letter_pages };
+        first += dead_letters.pages;
         let mut lanes = Vec::new();
         for lane in &self.lanes {
-            let span = place(lane.pages, lane.room).ok_or(LayoutError::Capacity)?;
-            lanes.push(span).map_err(|_| LayoutError::Lanes)?;
+            let _ = lanes.push(LaneSpan { first, pages: lane.pages });
+            first += lane.pages + lane.room;
         }
         Ok(Layout { device: self.device.clone(), record_max, dead_letters, lanes })
     }

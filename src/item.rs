@@ -1,54 +1,50 @@
 //! The item of sequential-storage 8.0.2, byte for byte: what the boot check and the read-only scan know of it.
 
-use crc::{Algorithm, Crc, Digest, NoTable};
-
 #[cfg(feature = "outbox")]
 use crate::io::fill;
 
 /// Bytes of an item's header, before padding to the word.
 pub(crate) const HEADER_LEN: usize = 8;
 
-static DATA_CRC: Crc<u32, NoTable> = Crc::<u32, NoTable>::new(&Algorithm {
-    width: 32,
-    poly: 0x1edc_6f41,
-    init: 0x7777_7777,
-    refin: true,
-    refout: true,
-    xorout: 0xffff_ffff,
-    check: 0,
-    residue: 0,
-});
-
-const LENGTH_CRC: Crc<u16, NoTable> = Crc::<u16, NoTable>::new(&Algorithm {
-    width: 16,
-    poly: 0x7458,
-    init: 0xffff,
-    refin: true,
-    refout: true,
-    xorout: 0xffff,
-    check: 0,
-    residue: 0,
-});
+/// A checksum whose bits come in and go out with the lowest first, up to 32 wide: `poly` is its polynomial with the
+/// bits reversed. One loop for both of an item's checksums.
+#[inline(never)]
+const fn crc(poly: u32, mut crc: u32, mut data: &[u8]) -> u32 {
+    while let [byte, rest @ ..] = data {
+        crc ^= *byte as u32;
+        let mut bits = 8;
+        while bits > 0 {
+            let carry = crc & 1;
+            crc >>= 1;
+            if carry != 0 {
+                crc ^= poly;
+            }
+            bits -= 1;
+        }
+        data = rest;
+    }
+    crc
+}
 
 /// The checksum of an item's data, piece by piece. Never zero, because zero says "popped".
-pub(crate) struct DataCrc(Digest<'static, u32, NoTable>);
+pub(crate) struct DataCrc(u32);
 
 impl DataCrc {
+    const POLY: u32 = 0x1edc_6f41_u32.reverse_bits();
+
     pub(crate) fn new() -> Self {
-        Self(DATA_CRC.digest())
+        Self(0x7777_7777_u32.reverse_bits())
     }
 
     pub(crate) fn update(&mut self, data: &[u8]) {
-        self.0.update(data);
+        self.0 = crc(Self::POLY, self.0, data);
     }
 
+    // Out of line, which is less code than in each place.
+    #[inline(never)]
     pub(crate) fn end(self) -> u32 {
-        let crc = self.0.finalize();
-        match (crc, crc & 0xff) {
-            (0, _) => 1,
-            (_, 0 | 0xff) => crc ^ 1,
-            _ => crc,
-        }
+        let crc = !self.0;
+        if matches!(crc & 0xff, 0 | 0xff) { crc ^ 1 } else { crc }
     }
 }
 
@@ -61,10 +57,10 @@ pub(crate) fn data_crc(data: &[u8]) -> u32 {
 
 /// The checksum of an item's length. Never `0xffff`, which is what erased flash reads.
 pub(crate) const fn length_crc(len: u16) -> u16 {
-    match LENGTH_CRC.checksum(&len.to_le_bytes()) {
-        0xffff => 0xfffe,
-        crc => crc,
-    }
+    const POLY: u32 = 0x7458_u16.reverse_bits() as u32;
+    let crc = crc(POLY, 0xffff, &len.to_le_bytes());
+    // It is inverted: zero would become that.
+    !(if crc == 0 { 1 } else { crc }) as u16
 }
 
 /// An item's header whose length can be trusted.

@@ -90,17 +90,27 @@ impl Layout {
 
     /// Every ring of the region: the dead letters, then the lanes.
     pub(crate) fn rings(&self) -> impl Iterator<Item = LaneSpan> {
-        [self.dead_letters].into_iter().chain(self.lanes.iter().copied())
+        (0..).map_while(|at| self.ring(at).copied())
+    }
+
+    /// One of them, by its place in that order.
+    fn ring(&self, at: usize) -> Option<&LaneSpan> {
+        match at.checked_sub(1) {
+            None => Some(&self.dead_letters),
+            Some(lane) => self.lanes.get(lane),
+        }
     }
 
     /// Whether a region with the layout `old` can become one with this layout without losing anything: every
     /// ring stays where it is and keeps its pages, and what is new overlaps nothing.
     #[cfg(feature = "outbox")]
     pub(crate) fn extends(&self, old: &Self) -> bool {
-        let in_place = self.rings().zip(old.rings()).all(|(new, old)| new.extends(&old));
-        let disjoint = self.rings().enumerate().all(|(at, ring)| {
-            old.rings().enumerate().all(|(other, span)| at == other || !ring.overlaps(&span))
-        });
-        in_place && disjoint && self.lanes.len() >= old.lanes.len() && self.record_max >= old.record_max
+        let mut fits = self.lanes.len() >= old.lanes.len() && self.record_max >= old.record_max;
+        for (at, new) in self.rings().enumerate() {
+            for (other, old) in old.rings().enumerate() {
+                fits &= if at == other { new.extends(&old) } else { !new.overlaps(&old) };
+            }
+        }
+        fits
     }
 }

@@ -49,7 +49,9 @@ pub(crate) const DEAD_LETTERS: u8 = 0xff;
 
 /// Something that takes several steps on the flash. It is written down before the first, so that after a power
 /// cut the rest is done at the next boot. Doing it again when it is done already changes nothing.
+// With this representation page and key lie at one place in all of them, so that one code serves them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Intent {
     /// Erase every ring and take a new incarnation.
     Clear,
@@ -62,15 +64,17 @@ pub(crate) enum Intent {
 }
 
 /// A lane's part of the snapshot.
+// In this order: a small chip reaches what lies near the start with shorter code, and the lists are long.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct LaneLedger {
     /// No counter from here on was ever handed out.
     pub(crate) ceiling: u64,
     /// Every counter below was handed out, or will never be; the truth lies between this and the ceiling.
     pub(crate) next: u64,
     pub(crate) count: Option<Count>,
-    pub(crate) tags: Vec<Tagged, TAGS>,
     pub(crate) attempts: Vec<Attempts, ATTEMPTS>,
+    pub(crate) tags: Vec<Tagged, TAGS>,
 }
 
 /// An incarnation that takes no more records, and how far its counters came.
@@ -81,16 +85,18 @@ pub(crate) struct Former<const LANES: usize> {
 }
 
 /// The state that survives: written whole, so that no two parts of it ever disagree.
+// In this order for the same reason. In a snapshot it is that of `walk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Ledger<const LANES: usize> {
     pub(crate) incarnation: u32,
     pub(crate) boot: u32,
     /// What has begun and may have to be finished.
     pub(crate) intent: Option<Intent>,
-    pub(crate) lanes: [LaneLedger; LANES],
-    pub(crate) account: Account,
     pub(crate) late: Vec<Key, LATE>,
     pub(crate) former: Vec<Former<LANES>, FORMER>,
+    pub(crate) lanes: [LaneLedger; LANES],
+    pub(crate) account: Account,
 }
 
 /// The most bytes that a snapshot of so many lanes takes.
@@ -218,7 +224,9 @@ fn walk_key(key: &mut Key, walk: &mut Walk<'_>) {
     walk.number(&mut key.counter);
 }
 
+// The parts are walked in functions of their own: in one large function, most values lie on the stack.
 impl LaneLedger {
+    #[inline(never)]
     fn walk(&mut self, walk: &mut Walk<'_>) {
         walk.number(&mut self.ceiling);
         walk.number(&mut self.next);
@@ -239,27 +247,35 @@ impl LaneLedger {
 }
 
 impl Intent {
+    #[inline(never)]
     fn walk(&mut self, walk: &mut Walk<'_>) {
-        let (number, mut ring, mut page, mut key, mut cause) = match *self {
-            Self::Clear => (0, 0, 0, NO_KEY, Cause::Rejected),
-            Self::Evict { ring, page, last } => (1, ring, page, last, Cause::Rejected),
-            Self::Remove { ring, page, key } => (2, ring, page, key, Cause::Rejected),
-            Self::Park { lane, page, key, cause } => (3, lane, page, key, cause),
+        let number = match self {
+            Self::Clear => 0,
+            Self::Evict { .. } => 1,
+            Self::Remove { .. } => 2,
+            Self::Park { .. } => 3,
         };
-        let number = walk.choice(number, 4);
-        if number > 0 {
-            walk.byte(&mut ring);
-            walk.u16(&mut page);
-            walk_key(&mut key, walk);
+        let read = walk.choice(number, 4);
+        // When it is written, it stays as it is.
+        if read != number {
+            let (ring, page, key) = (0, 0, NO_KEY);
+            *self = match read {
+                0 => Self::Clear,
+                1 => Self::Evict { ring, page, last: key },
+                2 => Self::Remove { ring, page, key },
+                _ => Self::Park { lane: ring, page, key, cause: Cause::Rejected },
+            };
         }
-        if number == 3 {
+        if let Self::Evict { ring, page, last: key }
+        | Self::Remove { ring, page, key }
+        | Self::Park { lane: ring, page, key, .. } = self
+        {
+            walk.byte(ring);
+            walk.u16(page);
+            walk_key(key, walk);
+        }
+        if let Self::Park { cause, .. } = self {
             cause.walk(walk);
         }
-        *self = match number {
-            0 => Self::Clear,
-            1 => Self::Evict { ring, page, last: key },
-            2 => Self::Remove { ring, page, key },
-            _ => Self::Park { lane: ring, page, key, cause },
-        };
     }
 }

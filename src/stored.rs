@@ -1,5 +1,8 @@
 //! The stored record: the bytes between an application's type and the flash, as SPEC.md lays them down.
 
+#[cfg(feature = "outbox")]
+use core::cell::Cell;
+
 use serde::{Deserialize, Serialize};
 
 #[cfg(feature = "outbox")]
@@ -41,21 +44,23 @@ pub enum Cause {
 }
 
 /// A record as it lies in the ring.
+// In this order, what is asked for most lies where a small chip reaches it with short code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[repr(C)]
 pub struct Stored<'a> {
     /// Its name.
     pub key: Key,
     /// What its body is.
     pub kind: Kind,
-    /// When it was enqueued.
-    pub time: Timestamp,
-    /// What it is about, if it was enqueued to supersede.
-    pub tag: Option<Tag>,
     /// Why it is a dead letter, if it is one.
     pub cause: Option<Cause>,
+    /// What it is about, if it was enqueued to supersede.
+    pub tag: Option<Tag>,
     /// The application's postcard bytes.
     pub body: &'a [u8],
+    /// When it was enqueued.
+    pub time: Timestamp,
 }
 
 impl<'a> Stored<'a> {
@@ -155,12 +160,13 @@ pub(crate) fn assemble(
 /// Moves bytes to another place in a buffer, which may overlap with theirs.
 #[cfg(feature = "outbox")]
 pub(crate) fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+    let bytes = Cell::from_mut(buffer).as_slice_of_cells();
     for step in 0..len {
         // Whichever way they go, no byte is overwritten before it was moved.
         let at = if to < from { step } else { len - 1 - step };
         // They change places: a plain move would become a call of memmove, which takes 1.3 KB.
-        if let Ok([byte, place]) = buffer.get_disjoint_mut([from + at, to + at]) {
-            core::mem::swap(byte, place);
+        if let (Some(byte), Some(place)) = (bytes.get(from + at), bytes.get(to + at)) {
+            byte.set(place.replace(byte.get()));
         }
     }
 }
