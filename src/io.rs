@@ -10,48 +10,38 @@ use embedded_storage_async::nor_flash::ReadNorFlash;
 use crate::Geometry;
 
 /// One operation on the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Io {
+#[derive(Clone, Copy)]
+struct Operation {
     act: Act,
-    place: Place,
     at: u32,
     len: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done, and with which memory. A number of a whole word, because the smallest cores store such a one best.
+#[derive(Clone, Copy)]
+#[repr(u32)]
 enum Act {
     Read,
+    ReadRecord,
     Program,
+    ProgramRecord,
     Erase,
 }
 
-/// Which memory is read into or programmed from.
+/// An operation is waiting in the cells to be done. It lies there, not in this, because a job hands this up through
+/// several functions, and nothing is cheaper to hand up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Headers, marks, and whatever is only looked at.
-    Scratch,
-    /// The record or the snapshot that is being worked on.
-    Record,
-}
-
-impl Io {
-    pub(crate) const fn read(at: u32, len: u32, place: Place) -> Self {
-        Self { act: Act::Read, place, at, len }
-    }
-
-    pub(crate) const fn program(at: u32, len: u32, place: Place) -> Self {
-        Self { act: Act::Program, place, at, len }
-    }
-
-    pub(crate) const fn erase(from: u32, to: u32) -> Self {
-        Self { act: Act::Erase, place: Place::Scratch, at: from, len: to - from }
-    }
-}
+#[must_use]
+pub(crate) struct Io(());
 
 /// The memory of the jobs.
 pub(crate) struct Cells<'b> {
-    scratch: Scratch,
+    /// The record or the snapshot that is being worked on.
     pub(crate) record: &'b mut [u8],
+    /// What is done next.
+    operation: Operation,
+    /// Headers, marks, and whatever is only looked at.
+    scratch: Scratch,
 }
 
 /// Drivers with a DMA want their buffers aligned.
@@ -63,7 +53,35 @@ pub(crate) const SCRATCH: usize = 128;
 
 impl<'b> Cells<'b> {
     pub(crate) fn new(record: &'b mut [u8]) -> Self {
-        Self { scratch: Scratch([0; SCRATCH]), record }
+        let operation = Operation { act: Act::Read, at: 0, len: 0 };
+        Self { record, operation, scratch: Scratch([0; SCRATCH]) }
+    }
+
+    #[inline(never)]
+    fn ask(&mut self, act: Act, at: u32, len: u32) -> Io {
+        self.operation = Operation { act, at, len };
+        Io(())
+    }
+
+    /// Reads into the scratch.
+    pub(crate) fn read(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::Read, at, len)
+    }
+
+    /// Reads into the record's memory.
+    pub(crate) fn read_record(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::ReadRecord, at, len)
+    }
+
+    /// Programs what is in the scratch.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn program(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::Program, at, len)
+    }
+
+    /// Programs what is in the record's memory.
+    pub(crate) fn program_record(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::ProgramRecord, at, len)
     }
 
     pub(crate) fn scratch(&self, len: u32) -> &[u8] {
@@ -78,12 +96,13 @@ impl<'b> Cells<'b> {
         self.record.get(..len as usize).unwrap_or_default()
     }
 
-    fn place(&mut self, place: Place, len: u32) -> &mut [u8] {
-        let cells = match place {
-            Place::Scratch => &mut self.scratch.0,
-            Place::Record => &mut *self.record,
+    /// The memory that is read into or programmed from.
+    fn place(&mut self) -> &mut [u8] {
+        let cells = match self.operation.act {
+            Act::ReadRecord | Act::ProgramRecord => &mut *self.record,
+            _ => &mut self.scratch.0,
         };
-        cells.get_mut(..len as usize).unwrap_or_default()
+        cells.get_mut(..self.operation.len as usize).unwrap_or_default()
     }
 }
 
@@ -127,11 +146,12 @@ pub(crate) async fn drive<F: NorFlash>(
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
 ) -> Result<(), Fault<F::Error>> {
-    while let Some(Io { act, place, at, len }) = job.next(cells).map_err(raised)? {
-        let cells = cells.place(place, len);
+    while job.next(cells).map_err(raised)?.is_some() {
+        let Operation { act, at, len } = cells.operation;
+        let cells = cells.place();
         match act {
-            Act::Read => flash.read(at, cells).await,
-            Act::Program => flash.write(at, cells).await,
+            Act::Read | Act::ReadRecord => flash.read(at, cells).await,
+            Act::Program | Act::ProgramRecord => flash.write(at, cells).await,
             Act::Erase => flash.erase(at, at + len).await,
         }
         .map_err(Fault::Flash)?;
@@ -145,9 +165,10 @@ pub(crate) async fn drive_reading<F: ReadNorFlash>(
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
 ) -> Result<(), Fault<F::Error>> {
-    while let Some(Io { act, place, at, len }) = job.next(cells).map_err(raised)? {
-        if act == Act::Read {
-            flash.read(at, cells.place(place, len)).await.map_err(Fault::Flash)?;
+    while job.next(cells).map_err(raised)?.is_some() {
+        let Operation { act, at, .. } = cells.operation;
+        if let Act::Read | Act::ReadRecord = act {
+            flash.read(at, cells.place()).await.map_err(Fault::Flash)?;
         }
     }
     Ok(())
@@ -173,13 +194,13 @@ impl BlankCheck {
     }
 
     /// The next read; then whether it is blank.
-    pub(crate) fn next(&mut self, cells: &Cells<'_>) -> Result<Io, bool> {
+    pub(crate) fn next(&mut self, cells: &mut Cells<'_>) -> Result<Io, bool> {
         if !is_blank(cells.scratch(self.reading)) {
             return Err(false);
         }
         self.at += self.reading;
         self.reading = (self.to - self.at).min(SCRATCH as u32);
-        if self.reading == 0 { Err(true) } else { Ok(Io::read(self.at, self.reading, Place::Scratch)) }
+        if self.reading == 0 { Err(true) } else { Ok(cells.read(self.at, self.reading)) }
     }
 }
 
@@ -222,14 +243,14 @@ impl Job for Erase {
             EraseStep::Erase => {
                 self.tries = self.tries.checked_sub(1).ok_or(Fault::WornOut)?;
                 next = EraseStep::Check(BlankCheck::new(self.from, self.to));
-                Io::erase(self.from, self.to)
+                cells.ask(Act::Erase, self.from, self.to - self.from)
             }
             EraseStep::Check(check) => match check.next(cells) {
                 Ok(io) => return Ok(Some(io)),
                 Err(true) => {
                     next = EraseStep::Done;
                     self.geometry.put_magic(cells.scratch_mut());
-                    Io::program(self.from, word, Place::Scratch)
+                    cells.program(self.from, word)
                 }
                 Err(false) => {
                     self.step = EraseStep::Erase;
@@ -254,5 +275,5 @@ pub(crate) fn fill(cells: &mut [u8], byte: u8) {
 #[cfg(feature = "outbox")]
 pub(crate) fn zero(cells: &mut Cells<'_>, at: u32, word: u32) -> Io {
     fill(cells.scratch_mut(), 0);
-    Io::program(at, word, Place::Scratch)
+    cells.program(at, word)
 }

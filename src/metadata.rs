@@ -6,7 +6,7 @@
 
 use crate::{
     Geometry, Layout,
-    io::{Cells, Erase, Fault, Io, Job, JobFault, Place, SCRATCH},
+    io::{Cells, Erase, Fault, Io, Job, JobFault, SCRATCH},
     item::{Header, data_crc},
     layout::metadata_half,
     ledger::{Ledger, SnapshotHead},
@@ -122,7 +122,7 @@ impl Job for Write<'_> {
                 },
                 Step::Program => {
                     self.step = Step::Verify(0, 0);
-                    return Ok(Some(Io::program(address, self.len, Place::Record)));
+                    return Ok(Some(cells.program_record(address, self.len)));
                 }
                 Step::Verify(seen, reading) => {
                     let end = *seen + *reading;
@@ -138,7 +138,7 @@ impl Job for Write<'_> {
                     }
                     let len = (self.len - end).min(SCRATCH as u32);
                     (*seen, *reading) = (end, len);
-                    return Ok(Some(Io::read(address + end, len, Place::Scratch)));
+                    return Ok(Some(cells.read(address + end, len)));
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! A ring of records in flash: which page takes the next, which holds the oldest, and how one is appended.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, Place, fill, zero},
+    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, fill, zero},
     item::{Header, data_crc},
     pages::Pages,
 };
@@ -32,7 +32,7 @@ impl Pages {
         let word = self.geometry.word();
         fill(cells.scratch_mut(), 0);
         self.geometry.put_magic(cells.scratch_mut());
-        Io::program(self.address(page, 0), 2 * word, Place::Scratch)
+        cells.program(self.address(page, 0), 2 * word)
     }
 
     pub(crate) fn zero(&self, page: u16, offset: u32, cells: &mut Cells<'_>) -> Io {
@@ -147,11 +147,11 @@ impl Job for Push<'_> {
                     let header = Header { crc: data_crc(cells.record(self.len)), len: self.len as u16 };
                     header.put(cells.scratch_mut());
                     let at = pages.address(ring.tail, ring.free);
-                    (Some(Io::program(at, geometry.word(), Place::Scratch)), Step::Data)
+                    (Some(cells.program(at, geometry.word())), Step::Data)
                 }
                 Step::Data => {
                     let at = pages.address(ring.tail, ring.free + geometry.word());
-                    (Some(Io::program(at, self.len, Place::Record)), Step::Done)
+                    (Some(cells.program_record(at, self.len)), Step::Done)
                 }
                 Step::Done => {
                     ring.free += geometry.item_span(self.len);

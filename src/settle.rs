@@ -8,7 +8,7 @@
 //! at a time. Every step may itself be cut and is then simply done again.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, Place, SCRATCH, fill, is_blank},
+    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, SCRATCH, fill, is_blank},
     item::{Header, Judgement},
     pages::{PageState, Pages, Slot},
     ring::Ring,
@@ -316,8 +316,8 @@ impl<'w> Mount<'w> {
         self.ring.pages.geometry.round_up(self.last_header().len.into())
     }
 
-    fn read_word(&mut self, offset: u32) -> Io {
-        Io::read(self.at(offset), self.ring.pages.geometry.word(), Place::Scratch)
+    fn read_word(&mut self, offset: u32, cells: &mut Cells<'_>) -> Io {
+        cells.read(self.at(offset), self.ring.pages.geometry.word())
     }
 
     /// Looks at the last item again and again, then decides.
@@ -348,23 +348,22 @@ impl<'w> Mount<'w> {
         }
         if self.reads < READS {
             self.reads += 1;
-            return Some(Io::read(self.at(self.offset), span, Place::Record));
+            return Some(cells.read_record(self.at(self.offset), span));
         }
         if !self.is_steady || !self.is_good {
             return Some(self.void(cells));
         }
         self.youngest = self.last;
         self.settled.is_pending = !expected.is_popped();
-        let io = Io::program(self.at(self.offset), span, Place::Record);
         self.go(Step::Spend);
         // It is pending: programmed once more, in case something wavers that has not been seen to. Its header, if
         // there are data behind it, was finished before them.
-        self.settled.is_pending.then_some(io)
+        self.settled.is_pending.then(|| cells.program_record(self.at(self.offset), span))
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
         self.last_header().put(cells.scratch_mut());
-        Io::program(self.at(self.offset), self.ring.pages.geometry.word(), Place::Scratch)
+        cells.program(self.at(self.offset), self.ring.pages.geometry.word())
     }
 
     /// The item was never finished. Its data are zeroed, then its header, which may be weak and is made good first:
@@ -386,7 +385,7 @@ impl<'w> Mount<'w> {
             return None;
         }
         let len = (to - self.offset).min(at_once);
-        let io = Io::program(self.at(self.offset), len, Place::Scratch);
+        let io = cells.program(self.at(self.offset), len);
         fill(cells.scratch_mut(), 0);
         self.offset += len;
         Some(io)
@@ -435,7 +434,7 @@ impl<'w> Mount<'w> {
         }
     }
 
-    fn show(&mut self, cells: &Cells<'_>) -> Option<Io> {
+    fn show(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         self.step = Step::Done;
         let item = self.youngest?;
         let geometry = self.ring.pages.geometry;
@@ -445,18 +444,18 @@ impl<'w> Mount<'w> {
         }
         self.settled.page = self.page;
         self.settled.youngest = Some(item.header.len.into());
-        Some(Io::read(self.at(item.offset + geometry.word()), len, Place::Record))
+        Some(cells.read_record(self.at(item.offset + geometry.word()), len))
     }
 
     /// Reads what stands at the offset, if there can be anything.
-    fn look(&mut self) -> Option<Io> {
+    fn look(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let len = self.ring.pages.look(self.offset);
         if len == 0 {
             self.to_last();
             return None;
         }
         self.step = Step::Seen;
-        Some(Io::read(self.at(self.offset), len, Place::Scratch))
+        Some(cells.read(self.at(self.offset), len))
     }
 }
 
@@ -468,7 +467,7 @@ impl Job for Mount<'_> {
             let io = match &mut self.step {
                 Step::Front => {
                     self.step = Step::FrontRead;
-                    Some(Io::read(self.at(0), 2 * word, Place::Scratch))
+                    Some(cells.read(self.at(0), 2 * word))
                 }
                 Step::FrontRead => {
                     let (magic, mark) = cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
@@ -476,7 +475,7 @@ impl Job for Mount<'_> {
                     self.start.see(mark);
                     if self.is_exact {
                         self.step = Step::BackRead;
-                        Some(self.read_word(geometry.end_mark()))
+                        Some(self.read_word(geometry.end_mark(), cells))
                     } else {
                         self.step = Step::Decide;
                         None
@@ -511,7 +510,7 @@ impl Job for Mount<'_> {
                     self.step = Step::Look;
                     Some(self.ring.pages.begin(self.page, cells))
                 }
-                Step::Look => self.look(),
+                Step::Look => self.look(cells),
                 Step::Seen => {
                     self.seen(cells);
                     None
@@ -543,7 +542,7 @@ impl Job for Mount<'_> {
                 Step::Behind { has_spent } => {
                     self.step = Step::BehindRead { has_spent: *has_spent };
                     if self.offset < geometry.end_mark() {
-                        Some(self.read_word(self.offset))
+                        Some(self.read_word(self.offset, cells))
                     } else {
                         fill(cells.scratch_mut(), 0xff);
                         None

@@ -3,7 +3,7 @@
 use crate::{
     Geometry,
     geometry::FORMAT,
-    io::{Cells, Io, Job, JobFault, Place, SCRATCH, is_blank},
+    io::{Cells, Io, Job, JobFault, SCRATCH, is_blank},
     item::{DataCrc, Header},
     layout::metadata_half,
     ledger::SnapshotHead,
@@ -95,13 +95,13 @@ impl Load {
         self.step = Step::Look;
     }
 
-    fn look(&mut self) -> Option<Io> {
+    fn look(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let word = self.geometry.word();
         if self.offset + word > metadata_half(self.geometry) {
             return self.end_half();
         }
         self.step = Step::Seen;
-        Some(Io::read(self.address(self.offset), word, Place::Scratch))
+        Some(cells.read(self.address(self.offset), word))
     }
 
     fn end_half(&mut self) -> Option<Io> {
@@ -129,17 +129,17 @@ impl Load {
     }
 
     /// Reads the header and as much of the data as there is memory for.
-    fn read(&mut self, header: Header, cells: &Cells<'_>) -> Io {
+    fn read(&mut self, header: Header, cells: &mut Cells<'_>) -> Io {
         self.step = Step::Data(header);
         let len = self.geometry.item_span(header.len.into()).min(self.room(cells));
-        Io::read(self.address(self.offset), len, Place::Record)
+        cells.read_record(self.address(self.offset), len)
     }
 
     fn room(&self, cells: &Cells<'_>) -> u32 {
         cells.record.len() as u32 & !(self.geometry.word() - 1)
     }
 
-    fn data(&mut self, header: Header, cells: &Cells<'_>) -> Option<Io> {
+    fn data(&mut self, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
         let word = self.geometry.word();
         let end = (word + u32::from(header.len)).min(self.room(cells));
         let mut crc = DataCrc::new();
@@ -147,7 +147,7 @@ impl Load {
         self.more(header, crc, end - word, cells)
     }
 
-    fn more(&mut self, header: Header, crc: DataCrc, done: u32, cells: &Cells<'_>) -> Option<Io> {
+    fn more(&mut self, header: Header, crc: DataCrc, done: u32, cells: &mut Cells<'_>) -> Option<Io> {
         let left = u32::from(header.len).saturating_sub(done);
         if left == 0 {
             self.judge(header, crc.end(), cells);
@@ -155,7 +155,7 @@ impl Load {
         }
         self.step = Step::More(header, crc, done);
         let at = self.address(self.offset + self.geometry.word() + done);
-        Some(Io::read(at, self.geometry.round_up(left).min(SCRATCH as u32), Place::Scratch))
+        Some(cells.read(at, self.geometry.round_up(left).min(SCRATCH as u32)))
     }
 
     fn judge(&mut self, header: Header, crc: u32, cells: &Cells<'_>) {
@@ -188,13 +188,13 @@ impl Load {
         }
     }
 
-    fn choose(&mut self, cells: &Cells<'_>) -> Option<Io> {
+    fn choose(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         self.step = Step::Done;
         let best = self.best.filter(|_| self.other_format.is_none())?;
         (self.half, self.offset) = (best.half, best.offset);
         if self.found.is_some() {
             let len = self.geometry.item_span(best.len());
-            return (len <= self.room(cells)).then(|| Io::program(self.address(self.offset), len, Place::Record));
+            return (len <= self.room(cells)).then(|| cells.program_record(self.address(self.offset), len));
         }
         self.reads = self.reads.or(Some(READS));
         Some(self.read(best.header, cells))
@@ -205,7 +205,7 @@ impl Job for Load {
     fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
         loop {
             let io = match core::mem::replace(&mut self.step, Step::Done) {
-                Step::Look => self.look(),
+                Step::Look => self.look(cells),
                 Step::Seen => self.seen(cells),
                 Step::Data(header) => self.data(header, cells),
                 Step::More(header, mut crc, done) => {

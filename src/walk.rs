@@ -1,7 +1,7 @@
 //! A walk over a ring's items, oldest first: the only way in which records are read and removed.
 
 use crate::{
-    io::{Cells, Erase, Io, Job, JobFault, Place},
+    io::{Cells, Erase, Io, Job, JobFault},
     item::{Header, Judgement},
     pages::Slot,
     ring::Ring,
@@ -147,11 +147,8 @@ impl<'w> Walk<'w> {
     fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
         self.step = Step::Removed { header, verdict };
         header.popped().put(cells.scratch_mut());
-        Io::program(
-            self.ring.pages.address(self.page, self.offset),
-            self.ring.pages.geometry.word(),
-            Place::Scratch,
-        )
+        cells.program(self.ring.pages.address(self.page, self.offset),
+            self.ring.pages.geometry.word())
     }
 
     fn obey(&mut self, verdict: Visit, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
@@ -179,7 +176,7 @@ impl<'w> Walk<'w> {
                 } else if len as usize <= cells.record.len() {
                     self.step = Step::Data(header);
                     let at = pages.address(self.page, self.offset + pages.geometry.word());
-                    return Some(Io::read(at, len, Place::Record));
+                    return Some(cells.read_record(at, len));
                 } else if self.is_whole_ring() {
                     // No record of ours is that long.
                     self.walked.corrupt += 1;
@@ -244,7 +241,7 @@ impl Job for Walk<'_> {
                         None
                     } else {
                         self.step = Step::Slot;
-                        Some(Io::read(pages.address(self.page, self.offset), len, Place::Scratch))
+                        Some(cells.read(pages.address(self.page, self.offset), len))
                     }
                 }
                 Step::Slot => self.see(cells),
