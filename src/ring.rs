@@ -1,7 +1,7 @@
 //! A ring of records in flash: which page takes the next, which holds the oldest, and how one is appended.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, fill, zero},
+    io::{Cells, Erase, Io, Job, fill, zero},
     item::{Header, data_crc},
     pages::Pages,
 };
@@ -71,13 +71,14 @@ impl Ring {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Step {
     Start,
     /// The page that was full is closed.
     Closed,
     /// Is the new page as blank as it should be?
-    Check(BlankCheck),
-    Erase(Erase),
+    Check,
+    Checked,
     Begin,
     Begun,
     Data,
@@ -101,18 +102,14 @@ impl<'w> Push<'w> {
 }
 
 impl Job for Push<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let ring = &mut *self.ring;
         let pages = ring.pages;
         let geometry = pages.geometry;
-        let check = |page: u16| {
-            let (from, to) = (geometry.first_item(), geometry.page());
-            Step::Check(BlankCheck::new(pages.address(page, from), pages.address(page, to)))
-        };
         loop {
-            let (io, next) = match &mut self.step {
-                Step::Start if !ring.has_room(self.len) => return Err(Fault::Full),
-                Step::Start if ring.free == 0 => (None, check(ring.tail)),
+            let (io, next) = match self.step {
+                Step::Start if !ring.has_room(self.len) => return Some(cells.full()),
+                Step::Start if ring.free == 0 => (None, Step::Check),
                 Step::Start if ring.free + geometry.item_span(self.len) <= geometry.end_mark() => {
                     (None, Step::Begun)
                 }
@@ -120,22 +117,19 @@ impl Job for Push<'_> {
                 Step::Closed => {
                     ring.tail = pages.next(ring.tail);
                     ring.free = 0;
-                    (None, check(ring.tail))
+                    (None, Step::Check)
                 }
-                Step::Check(check) => match check.next(cells) {
-                    Ok(io) => return Ok(Some(io)),
-                    Err(true) => (None, Step::Begin),
-                    // Something happened to its cells since they were erased; a record would not survive on them.
-                    Err(false) => {
-                        self.corrupt += 1;
-                        ring.erases += 1;
-                        (None, Step::Erase(pages.erase(ring.tail)))
-                    }
-                },
-                Step::Erase(erase) => match erase.next(cells)? {
-                    Some(io) => return Ok(Some(io)),
-                    None => (None, Step::Begin),
-                },
+                Step::Check => {
+                    let (from, to) = (geometry.first_item(), geometry.page());
+                    (Some(cells.check(pages.address(ring.tail, from), pages.address(ring.tail, to))), Step::Checked)
+                }
+                Step::Checked if cells.is_blank() => (None, Step::Begin),
+                // Something happened to its cells since they were erased; a record would not survive on them.
+                Step::Checked => {
+                    self.corrupt += 1;
+                    ring.erases += 1;
+                    (Some(pages.erase(ring.tail).begin(cells)), Step::Begin)
+                }
                 Step::Begin => {
                     ring.free = geometry.first_item();
                     if ring.head.0 == ring.tail {
@@ -155,12 +149,12 @@ impl Job for Push<'_> {
                 }
                 Step::Done => {
                     ring.free += geometry.item_span(self.len);
-                    return Ok(None);
+                    return None;
                 }
             };
             self.step = next;
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

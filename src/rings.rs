@@ -4,7 +4,7 @@ use heapless::Vec;
 
 use crate::{
     Geometry, Key, Layout, Stored, Tag,
-    io::{Cells, Erase, Io, Job, JobFault},
+    io::{Cells, Erase, Io, Job},
     ledger::DEAD_LETTERS,
     metadata::{Metadata, Write},
     pages::Pages,
@@ -100,7 +100,7 @@ pub(crate) enum AnyJob<'w> {
 }
 
 impl Job for AnyJob<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         match self {
             Self::Load(job) => job.next(cells),
             Self::Commit(job) => job.next(cells),

@@ -8,7 +8,7 @@
 //! at a time. Every step may itself be cut and is then simply done again.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, SCRATCH, fill, is_blank},
+    io::{Cells, Io, Job, SCRATCH, fill, is_blank},
     item::{Header, Judgement},
     pages::{PageState, Pages, Slot},
     ring::Ring,
@@ -85,8 +85,8 @@ enum Step {
     FrontRead,
     BackRead,
     Decide,
-    /// The magic was not exact, or the whole ring was closed.
-    Erase(Erase),
+    /// The magic was not exact, or the whole ring was closed: the page was erased.
+    Erased,
     Order,
     Tidy,
     Begin,
@@ -102,7 +102,8 @@ enum Step {
     /// What an item that was being voided has left behind its header: zeros, and one word in doubt.
     Behind { has_spent: bool },
     BehindRead { has_spent: bool },
-    Rest(BlankCheck),
+    Rest,
+    RestChecked,
     CloseDamaged,
     Youngest,
     Show,
@@ -179,10 +180,15 @@ impl<'w> Mount<'w> {
         self.step = step;
     }
 
-    fn give_up(&mut self, page: u16, then_page: u16) {
+    fn give_up(&mut self, page: u16, then_page: u16, cells: &mut Cells<'_>) -> Option<Io> {
         self.page = then_page;
         self.settled.disordered += 1;
-        self.step = Step::Erase(self.ring.pages.erase(page));
+        self.erase(page, cells)
+    }
+
+    fn erase(&mut self, page: u16, cells: &mut Cells<'_>) -> Option<Io> {
+        self.step = Step::Erased;
+        Some(self.ring.pages.erase(page).begin(cells))
     }
 
     /// A page's marks were read: decides them, and the page's state.
@@ -190,8 +196,7 @@ impl<'w> Mount<'w> {
         let pages = self.ring.pages;
         let (start, end) = (pages.geometry.start_mark(), pages.geometry.end_mark());
         if !self.is_exact || (!self.start.has_zeros && self.end.has_zeros) {
-            self.step = Step::Erase(pages.erase(self.page));
-            return None;
+            return self.erase(self.page, cells);
         }
         if self.start.is_doubtful() {
             self.start.set();
@@ -220,7 +225,7 @@ impl<'w> Mount<'w> {
 
     /// Finds the page in use. From the page after it there must come open pages, then closed ones: that is all that
     /// power cuts can leave. Anything else is corruption, and is brought into that order at the least cost.
-    fn order(&mut self, cells: &mut Cells<'_>) {
+    fn order(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
         let states = States(cells.record);
         let mut best = (0, 0);
@@ -235,7 +240,7 @@ impl<'w> Mount<'w> {
         if rank == 0 {
             // All closed: the ring has to go on, so the oldest page, which follows the youngest, is given up.
             let oldest = self.just_closed.map_or(0, |page| pages.next(page));
-            return self.give_up(oldest, oldest);
+            return self.give_up(oldest, oldest, cells);
         }
         self.ring.tail = page;
         self.ring.head = (page, pages.geometry.first_item());
@@ -243,6 +248,7 @@ impl<'w> Mount<'w> {
         self.is_next_open = states.get(pages.next(page)) == PageState::Open;
         self.page = pages.next(page);
         self.step = Step::Tidy;
+        None
     }
 
     fn tidy(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
@@ -392,9 +398,9 @@ impl<'w> Mount<'w> {
     }
 
     /// The page in use goes on behind the words that were spent, unless there is more on it than can be read.
-    fn rest(&mut self, is_blank: bool, cells: &mut Cells<'_>) -> Option<Io> {
+    fn rest(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
-        if is_blank {
+        if cells.is_blank() {
             self.ring.free = self.offset;
             self.step = Step::Youngest;
             return None;
@@ -404,7 +410,7 @@ impl<'w> Mount<'w> {
     }
 
     /// The page in use was closed because of what lies behind its items. The next one has to be open.
-    fn close_damaged(&mut self) {
+    fn close_damaged(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
         let next = pages.next(self.ring.tail);
         self.ring.tail = next;
@@ -412,10 +418,10 @@ impl<'w> Mount<'w> {
         if self.is_next_open {
             self.settled.disordered += 1;
             self.step = Step::Youngest;
-            return;
+            return None;
         }
         self.ring.head.0 = pages.next(next);
-        self.give_up(next, self.page);
+        self.give_up(next, self.page, cells)
     }
 
     fn to_youngest(&mut self) {
@@ -460,7 +466,7 @@ impl<'w> Mount<'w> {
 }
 
 impl Job for Mount<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let Pages { geometry, .. } = self.ring.pages;
         let word = geometry.word();
         loop {
@@ -487,22 +493,16 @@ impl Job for Mount<'_> {
                     None
                 }
                 Step::Decide => self.decide(cells),
-                Step::Erase(erase) => {
-                    let io = erase.next(cells)?;
-                    if io.is_none() {
-                        self.ring.erases += 1;
-                        if self.tail == 0 {
-                            self.decided(PageState::Open, cells);
-                        } else {
-                            self.step = Step::Youngest;
-                        }
+                Step::Erased => {
+                    self.ring.erases += 1;
+                    if self.tail == 0 {
+                        self.decided(PageState::Open, cells);
+                    } else {
+                        self.step = Step::Youngest;
                     }
-                    io
-                }
-                Step::Order => {
-                    self.order(cells);
                     None
                 }
+                Step::Order => self.order(cells),
                 Step::Tidy => self.tidy(cells),
                 Step::Begin => {
                     self.offset = geometry.first_item();
@@ -556,27 +556,25 @@ impl Job for Mount<'_> {
                     self.step = if is_spent {
                         Step::Behind { has_spent: true }
                     } else {
-                        Step::Rest(BlankCheck::new(self.at(self.offset), self.at(geometry.end_mark())))
+                        Step::Rest
                     };
                     io
                 }
-                Step::Rest(check) => match check.next(cells) {
-                    Ok(io) => Some(io),
-                    Err(is_blank) => self.rest(is_blank, cells),
-                },
-                Step::CloseDamaged => {
-                    self.close_damaged();
-                    None
+                Step::Rest => {
+                    self.step = Step::RestChecked;
+                    Some(cells.check(self.at(self.offset), self.at(geometry.end_mark())))
                 }
+                Step::RestChecked => self.rest(cells),
+                Step::CloseDamaged => self.close_damaged(cells),
                 Step::Youngest => {
                     self.to_youngest();
                     None
                 }
                 Step::Show => self.show(cells),
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

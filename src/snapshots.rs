@@ -3,7 +3,7 @@
 use crate::{
     Geometry,
     geometry::FORMAT,
-    io::{Cells, Io, Job, JobFault, SCRATCH, is_blank},
+    io::{Cells, Io, Job, SCRATCH, is_blank},
     item::{DataCrc, Header},
     layout::metadata_half,
     ledger::SnapshotHead,
@@ -202,7 +202,7 @@ impl Load {
 }
 
 impl Job for Load {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         loop {
             let io = match core::mem::replace(&mut self.step, Step::Done) {
                 Step::Look => self.look(cells),
@@ -214,10 +214,10 @@ impl Job for Load {
                     self.more(header, crc, done + got, cells)
                 }
                 Step::Choose => self.choose(cells),
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

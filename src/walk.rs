@@ -1,7 +1,7 @@
 //! A walk over a ring's items, oldest first: the only way in which records are read and removed.
 
 use crate::{
-    io::{Cells, Erase, Io, Job, JobFault},
+    io::{Cells, Io, Job},
     item::{Header, Judgement},
     pages::Slot,
     ring::Ring,
@@ -75,8 +75,8 @@ enum Step {
     Removed { header: Header, verdict: Option<Visit> },
     /// The page has no more items.
     Leave,
-    /// The page is being erased.
-    Erase,
+    /// The page was erased.
+    Erased,
     Done,
 }
 
@@ -88,7 +88,6 @@ pub(crate) struct Walk<'w> {
     page: u16,
     offset: u32,
     step: Step,
-    erase: Erase,
     /// Something pending was passed: the ring's front is not this walk's any more.
     has_kept: bool,
     /// An item did not add up and is read once more.
@@ -107,7 +106,6 @@ impl<'w> Walk<'w> {
             Scope::Page(page) => (page, ring.pages.geometry.first_item()),
         };
         Self {
-            erase: ring.pages.erase(page),
             ring,
             eyes,
             scope,
@@ -212,7 +210,7 @@ impl<'w> Walk<'w> {
         Some(self.remove(header, None, cells))
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let ring = &*self.ring;
         let (next, first_item) = (ring.pages.next(self.page), ring.pages.geometry.first_item());
         if self.scope != Scope::Pending || self.page == ring.tail {
@@ -222,14 +220,16 @@ impl<'w> Walk<'w> {
             self.page = next;
             self.go_to(first_item);
         } else {
-            self.erase = ring.pages.erase(self.page);
-            self.step = Step::Erase;
+            let io = ring.pages.erase(self.page).begin(cells);
+            self.step = Step::Erased;
+            return Some(io);
         }
+        None
     }
 }
 
 impl Job for Walk<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         loop {
             let io = match self.step {
                 Step::Look => {
@@ -256,24 +256,17 @@ impl Job for Walk<'_> {
                     }
                     None
                 }
-                Step::Leave => {
-                    self.leave();
+                Step::Leave => self.leave(cells),
+                Step::Erased => {
+                    self.ring.erases += 1;
+                    self.page = self.ring.pages.next(self.page);
+                    self.go_to(self.ring.pages.geometry.first_item());
                     None
                 }
-                Step::Erase => {
-                    let io = self.erase.next(cells)?;
-                    if io.is_none() {
-                        let next = self.ring.pages.next(self.page);
-                        self.ring.erases += 1;
-                        self.page = next;
-                        self.go_to(self.ring.pages.geometry.first_item());
-                    }
-                    io
-                }
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }
