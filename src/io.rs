@@ -187,6 +187,7 @@ const ERASE_TRIES: u8 = 4;
 /// What a job asks for that takes several operations. One place for it in the memory, and one function that does it,
 /// instead of one in every job.
 #[cfg(feature = "outbox")]
+#[repr(C)]
 struct Chore {
     step: ChoreStep,
     tries: u8,
@@ -259,7 +260,8 @@ impl Cells<'_> {
     }
 
     fn chore(&mut self) -> Option<Io> {
-        let Chore { from, to, geometry, .. } = self.chore;
+        let Chore { from, to, .. } = self.chore;
+        let word = self.chore.geometry.word();
         if let ChoreStep::Check | ChoreStep::Erased = self.chore.step {
             self.chore.is_blank = is_blank(self.scratch(self.chore.reading));
             self.chore.at += self.chore.reading;
@@ -277,7 +279,7 @@ impl Cells<'_> {
             ChoreStep::Done | ChoreStep::Check => None,
             ChoreStep::Condemn => {
                 self.chore.step = ChoreStep::Erase;
-                Some(zero(self, from, geometry.word()))
+                Some(zero(self, from, word))
             }
             ChoreStep::Erase => {
                 if self.chore.tries == 0 {
@@ -289,8 +291,8 @@ impl Cells<'_> {
                 Some(self.ask(Act::Erase, from, to - from))
             }
             ChoreStep::Erased => {
-                geometry.put_magic(self.scratch_mut());
-                Some(self.program(from, geometry.word()))
+                self.chore.geometry.put_magic(&mut self.scratch.0);
+                Some(self.program(from, word))
             }
         }
     }
@@ -318,7 +320,9 @@ impl Erase {
     /// For a job that has more to do than this.
     pub(crate) fn begin(&self, cells: &mut Cells<'_>) -> Io {
         let Self { from, to, geometry, .. } = *self;
-        cells.chore = Chore { step: ChoreStep::Condemn, tries: ERASE_TRIES, from, to, geometry, ..Chore::NONE };
+        let chore = &mut cells.chore;
+        (chore.step, chore.tries) = (ChoreStep::Condemn, ERASE_TRIES);
+        (chore.from, chore.to, chore.geometry) = (from, to, geometry);
         cells.ask(Act::Chore, 0, 0)
     }
 }

@@ -8,18 +8,19 @@ use crate::{
 
 /// A ring, as the boot check found it and as it has changed since. The pages from `head` to `tail` hold records; those
 /// behind `tail` are open.
+#[repr(C)]
 pub(crate) struct Ring {
-    pub(crate) pages: Pages,
-    /// Page and offset before which nothing is pending.
-    pub(crate) head: (u16, u32),
+    /// Unset while something is under way. If that fails or its future is dropped, it stays unset, and the next
+    /// operation begins with the boot check.
+    pub(crate) is_trusted: bool,
     /// The page that takes records.
     pub(crate) tail: u16,
     /// Where on that page the next one goes; 0 if the page is still open.
     pub(crate) free: u32,
-    /// Unset while something is under way. If that fails or its future is dropped, it stays unset, and the next
-    /// operation begins with the boot check.
-    pub(crate) is_trusted: bool,
+    /// Page and offset before which nothing is pending.
+    pub(crate) head: (u16, u32),
     pub(crate) erases: u32,
+    pub(crate) pages: Pages,
 }
 
 impl Pages {

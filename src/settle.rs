@@ -80,6 +80,12 @@ struct Placed {
     void: bool,
 }
 
+impl Placed {
+    /// No item: none is at this offset.
+    const NONE: Self = Self { offset: 0, header: Header { crc: 0, len: 0 }, void: true };
+}
+
+#[derive(Clone, Copy)]
 enum Step {
     Front,
     FrontRead,
@@ -94,14 +100,14 @@ enum Step {
     Seen,
     /// The last item was read.
     Judge,
-    /// Zero everything up to there, a word at a time.
-    Void(u32),
+    /// Zero everything up to `end_of_void`, a word at a time.
+    Void,
     /// Spend the words behind the last item.
     Spend,
     SpendTail,
     /// What an item that was being voided has left behind its header: zeros, and one word in doubt.
-    Behind { has_spent: bool },
-    BehindRead { has_spent: bool },
+    Behind,
+    BehindRead,
     Rest,
     RestChecked,
     CloseDamaged,
@@ -111,30 +117,36 @@ enum Step {
 }
 
 /// Checks a ring and finds its ends.
+#[repr(C)]
 pub(crate) struct Mount<'w> {
-    ring: &'w mut Ring,
+    // The smallest first: the smallest cores reach only the front of a struct with one instruction.
     step: Step,
-    page: u16,
-    offset: u32,
     reads: u8,
     is_exact: bool,
     start: Mark,
     end: Mark,
-    just_closed: Option<u16>,
     /// While the pages are put in order: a closed one was seen.
     has_closed: bool,
     is_tail_open: bool,
     is_next_open: bool,
     has_previous: bool,
-    last: Option<Placed>,
-    youngest: Option<Placed>,
     is_steady: bool,
     is_good: bool,
     /// The page before the one in use is looked at, only to see what is youngest.
     is_behind: bool,
+    /// Behind the header of the last item a word was found zeroed.
+    has_spent: bool,
+    page: u16,
+    just_closed: Option<u16>,
+    offset: u32,
+    ring: &'w mut Ring,
     /// Where the spent words behind the last item begin, and where they end.
     spent: u32,
     tail: u32,
+    /// Where an item ends that is voided.
+    end_of_void: u32,
+    last: Placed,
+    youngest: Placed,
     pub(crate) settled: Settled,
 }
 
@@ -154,13 +166,15 @@ impl<'w> Mount<'w> {
             is_tail_open: false,
             is_next_open: false,
             has_previous: false,
-            last: None,
-            youngest: None,
+            last: Placed::NONE,
+            youngest: Placed::NONE,
             is_steady: true,
             is_good: true,
             is_behind: false,
+            has_spent: false,
             spent: 0,
             tail: 0,
+            end_of_void: 0,
             settled: Settled::default(),
         }
     }
@@ -287,8 +301,8 @@ impl<'w> Mount<'w> {
         match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
             Slot::Spent => self.offset += pages.geometry.word(),
             Slot::Item { header, void } => {
-                self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
-                self.last = Some(Placed { offset: self.offset, header, void });
+                self.pass_last();
+                self.last = Placed { offset: self.offset, header, void };
                 self.offset = pages.after(self.offset, &header);
                 self.spent = self.offset;
             }
@@ -296,30 +310,32 @@ impl<'w> Mount<'w> {
         }
     }
 
+    fn pass_last(&mut self) {
+        if !self.last.void {
+            self.youngest = self.last;
+        }
+    }
+
     /// The items of the page in use end here: the last of them may be in doubt.
     fn to_last(&mut self) {
         if self.is_behind {
-            self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
+            self.pass_last();
         }
-        self.settled.is_pending = self.youngest.is_some_and(|item| !item.header.is_popped());
+        self.settled.is_pending = !self.youngest.header.is_popped();
         if self.is_behind {
             self.step = Step::Show;
             return;
         }
         self.tail = self.offset;
         self.go(Step::Spend);
-        if let Some(item) = self.last {
-            self.offset = item.offset;
+        if self.last.offset != 0 {
+            self.offset = self.last.offset;
             self.step = Step::Judge;
         }
     }
 
-    fn last_header(&self) -> Header {
-        self.last.map_or(Header { crc: 0, len: 0 }, |item| item.header)
-    }
-
     fn data_len(&self) -> u32 {
-        self.ring.pages.geometry.round_up(self.last_header().len.into())
+        self.ring.pages.geometry.round_up(self.last.header.len.into())
     }
 
     fn read_word(&mut self, offset: u32, cells: &mut Cells<'_>) -> Io {
@@ -330,7 +346,7 @@ impl<'w> Mount<'w> {
     fn judge(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
         let word = pages.geometry.word();
-        let expected = self.last_header();
+        let expected = self.last.header;
         let span = word + self.data_len();
         if span as usize > cells.record.len() {
             // No record of ours is that long.
@@ -368,7 +384,7 @@ impl<'w> Mount<'w> {
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
-        self.last_header().put(cells.scratch_mut());
+        self.last.header.put(cells.scratch_mut());
         cells.program(self.at(self.offset), self.ring.pages.geometry.word())
     }
 
@@ -377,10 +393,10 @@ impl<'w> Mount<'w> {
     fn void(&mut self, cells: &mut Cells<'_>) -> Io {
         let word = self.ring.pages.geometry.word();
         self.spent = self.offset;
-        let end = self.offset + word + self.data_len();
+        self.end_of_void = self.offset + word + self.data_len();
         let io = self.program_header(cells);
         self.offset += word;
-        self.go(Step::Void(end));
+        self.go(Step::Void);
         io
     }
 
@@ -431,10 +447,10 @@ impl<'w> Mount<'w> {
             self.page = self.ring.tail;
         }
         self.step = Step::Show;
-        if self.youngest.is_none() && self.has_previous {
+        if self.youngest.offset == 0 && self.has_previous {
             self.page = pages.previous(self.page);
             self.offset = pages.geometry.first_item();
-            self.last = None;
+            self.last = Placed::NONE;
             self.is_behind = true;
             self.step = Step::Look;
         }
@@ -442,10 +458,10 @@ impl<'w> Mount<'w> {
 
     fn show(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         self.step = Step::Done;
-        let item = self.youngest?;
+        let item = self.youngest;
         let geometry = self.ring.pages.geometry;
         let len = geometry.round_up(item.header.len.into());
-        if len as usize > cells.record.len() {
+        if item.offset == 0 || len as usize > cells.record.len() {
             return None;
         }
         self.settled.page = self.page;
@@ -470,7 +486,7 @@ impl Job for Mount<'_> {
         let Pages { geometry, .. } = self.ring.pages;
         let word = geometry.word();
         loop {
-            let io = match &mut self.step {
+            let io = match self.step {
                 Step::Front => {
                     self.step = Step::FrontRead;
                     Some(cells.read(self.at(0), 2 * word))
@@ -516,9 +532,8 @@ impl Job for Mount<'_> {
                     None
                 }
                 Step::Judge => self.judge(cells),
-                Step::Void(end) => {
-                    let end = *end;
-                    let io = self.zero_to(end, word, cells);
+                Step::Void => {
+                    let io = self.zero_to(self.end_of_void, word, cells);
                     if io.is_none() {
                         self.step = Step::Spend;
                     }
@@ -535,12 +550,12 @@ impl Job for Mount<'_> {
                         if self.offset < self.tail { (self.tail, SCRATCH as u32) } else { (self.tail + word, word) };
                     let io = self.zero_to(to, at_once, cells);
                     if io.is_none() {
-                        self.step = Step::Behind { has_spent: false };
+                        self.step = Step::Behind;
                     }
                     io
                 }
-                Step::Behind { has_spent } => {
-                    self.step = Step::BehindRead { has_spent: *has_spent };
+                Step::Behind => {
+                    self.step = Step::BehindRead;
                     if self.offset < geometry.end_mark() {
                         Some(self.read_word(self.offset, cells))
                     } else {
@@ -548,16 +563,12 @@ impl Job for Mount<'_> {
                         None
                     }
                 }
-                Step::BehindRead { has_spent } => {
-                    let has_spent = *has_spent;
+                Step::BehindRead => {
                     let is_spent = cells.scratch(word).iter().all(|&byte| byte == 0);
-                    let to = self.offset + if is_spent || has_spent { word } else { 0 };
+                    let to = self.offset + if is_spent || self.has_spent { word } else { 0 };
                     let io = self.zero_to(to, word, cells);
-                    self.step = if is_spent {
-                        Step::Behind { has_spent: true }
-                    } else {
-                        Step::Rest
-                    };
+                    self.has_spent |= is_spent;
+                    self.step = if is_spent { Step::Behind } else { Step::Rest };
                     io
                 }
                 Step::Rest => {

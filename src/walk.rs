@@ -70,9 +70,9 @@ enum Step {
     /// It was read.
     Slot,
     /// An item's data were read.
-    Data(Header),
+    Data,
     /// An item was removed: because the visitor said so, or because it is none.
-    Removed { header: Header, verdict: Option<Visit> },
+    Removed(Option<Visit>),
     /// The page has no more items.
     Leave,
     /// The page was erased.
@@ -81,17 +81,21 @@ enum Step {
 }
 
 /// A walk that is under way.
+#[repr(C)]
 pub(crate) struct Walk<'w> {
-    ring: &'w mut Ring,
-    eyes: &'w mut dyn Eyes,
-    scope: Scope,
-    page: u16,
-    offset: u32,
+    // The smallest first, as in the boot check.
     step: Step,
     /// Something pending was passed: the ring's front is not this walk's any more.
     has_kept: bool,
     /// An item did not add up and is read once more.
     is_second_look: bool,
+    page: u16,
+    scope: Scope,
+    offset: u32,
+    ring: &'w mut Ring,
+    eyes: &'w mut dyn Eyes,
+    /// The item that was read.
+    header: Header,
     pub(crate) walked: Walked,
 }
 
@@ -112,6 +116,7 @@ impl<'w> Walk<'w> {
             page,
             offset,
             step: Step::Look,
+            header: Header { crc: 0, len: 0 },
             has_kept: false,
             is_second_look: false,
             walked: Walked::default(),
@@ -132,29 +137,30 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn pass_by(&mut self, header: &Header) {
-        self.go_to(self.ring.pages.after(self.offset, header));
+    fn pass_by(&mut self) {
+        self.go_to(self.ring.pages.after(self.offset, &self.header));
     }
 
-    fn show(&mut self, header: &Header, sight: Sight, cells: &Cells<'_>) -> Visit {
-        let span = self.ring.pages.geometry.item_span(header.len.into());
+    fn show(&mut self, sight: Sight, cells: &Cells<'_>) -> Visit {
+        let len = self.header.len.into();
+        let span = self.ring.pages.geometry.item_span(len);
         let here = Here { page: self.page, sight, corrupt: self.walked.corrupt, span };
-        self.eyes.see(cells.record(header.len.into()), here)
+        self.eyes.see(cells.record(len), here)
     }
 
-    fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
-        self.step = Step::Removed { header, verdict };
-        header.popped().put(cells.scratch_mut());
+    fn remove(&mut self, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
+        self.step = Step::Removed(verdict);
+        self.header.popped().put(cells.scratch_mut());
         cells.program(self.ring.pages.address(self.page, self.offset),
             self.ring.pages.geometry.word())
     }
 
-    fn obey(&mut self, verdict: Visit, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+    fn obey(&mut self, verdict: Visit, cells: &mut Cells<'_>) -> Option<Io> {
         match verdict {
-            Visit::Remove | Visit::RemoveAndStop => return Some(self.remove(header, Some(verdict), cells)),
+            Visit::Remove | Visit::RemoveAndStop => return Some(self.remove(Some(verdict), cells)),
             Visit::Keep => {
                 self.has_kept = true;
-                self.pass_by(&header);
+                self.pass_by();
             }
             Visit::Stop => self.step = Step::Done,
         }
@@ -168,34 +174,36 @@ impl<'w> Walk<'w> {
             Slot::Spent => self.go_to(self.offset + pages.geometry.word()),
             Slot::End => self.step = Step::Leave,
             Slot::Item { header, void } => {
+                self.header = header;
                 let len = pages.geometry.round_up(header.len.into());
                 if header.is_popped() && (self.is_whole_ring() || void) {
-                    self.pass_by(&header);
+                    self.pass_by();
                 } else if len as usize <= cells.record.len() {
-                    self.step = Step::Data(header);
+                    self.step = Step::Data;
                     let at = pages.address(self.page, self.offset + pages.geometry.word());
                     return Some(cells.read_record(at, len));
                 } else if self.is_whole_ring() {
                     // No record of ours is that long.
                     self.walked.corrupt += 1;
-                    return Some(self.remove(header, None, cells));
+                    return Some(self.remove(None, cells));
                 } else {
-                    self.pass_by(&header);
+                    self.pass_by();
                 }
             }
         }
         None
     }
 
-    fn judge(&mut self, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+    fn judge(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let header = self.header;
         let judgement = header.judge(cells.record(header.len.into()));
         if header.is_popped() || judgement == Judgement::Whole {
             let sight = if header.is_popped() { Sight::Gone } else { Sight::Pending };
-            let verdict = self.show(&header, sight, cells);
-            return self.obey(verdict, header, cells);
+            let verdict = self.show(sight, cells);
+            return self.obey(verdict, cells);
         }
         if !self.is_whole_ring() {
-            self.pass_by(&header);
+            self.pass_by();
             return None;
         }
         if judgement == Judgement::Corrupt {
@@ -207,7 +215,7 @@ impl<'w> Walk<'w> {
             self.walked.corrupt += 1;
         }
         // The cells of a removal that was cut may be weak, and the record be back the next time: it is finished now.
-        Some(self.remove(header, None, cells))
+        Some(self.remove(None, cells))
     }
 
     fn leave(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
@@ -245,12 +253,12 @@ impl Job for Walk<'_> {
                     }
                 }
                 Step::Slot => self.see(cells),
-                Step::Data(header) => self.judge(header, cells),
-                Step::Removed { header, verdict } => {
+                Step::Data => self.judge(cells),
+                Step::Removed(verdict) => {
                     if verdict.is_some() {
-                        self.show(&header, Sight::Removed, cells);
+                        self.show(Sight::Removed, cells);
                     }
-                    self.pass_by(&header);
+                    self.pass_by();
                     if verdict == Some(Visit::RemoveAndStop) {
                         self.step = Step::Done;
                     }
