@@ -37,6 +37,7 @@ impl<const LANES: usize> Rings<LANES> {
     }
 
     /// A lane's ring, and for every other number that of the dead letters.
+    #[inline(never)]
     pub(crate) fn get(&mut self, ring: u8) -> &mut Ring {
         self.lanes.get_mut(usize::from(ring)).unwrap_or(&mut self.dead)
     }
@@ -124,6 +125,7 @@ pub(crate) enum Report {
 }
 
 impl AnyJob<'_> {
+    #[inline(never)]
     pub(crate) fn report(self) -> Report {
         match self {
             Self::Load(job) => Report::Loaded(job.found, job.other_format),
