@@ -24,6 +24,7 @@ pub(crate) struct Ring {
 }
 
 impl Pages {
+    #[inline(never)]
     pub(crate) fn erase(&self, page: u16) -> Erase {
         Erase::new(self.address(page, 0), self.address(page, self.geometry.page()), self.geometry)
     }

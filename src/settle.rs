@@ -240,7 +240,7 @@ impl<'w> Mount<'w> {
     /// Finds the page in use. From the page after it there must come open pages, then closed ones: that is all that
     /// power cuts can leave. Anything else is corruption, and is brought into that order at the least cost.
     fn order(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
-        let pages = self.ring.pages;
+        let pages = &self.ring.pages;
         let states = States(cells.record);
         let mut best = (0, 0);
         for page in 0..pages.count {
