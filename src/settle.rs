@@ -10,7 +10,7 @@
 use crate::{
     io::{Cells, Io, Job, SCRATCH, fill, is_blank},
     item::{Header, Judgement},
-    pages::{PageState, Pages, Slot},
+    pages::{PageState, Slot},
     ring::Ring,
 };
 
@@ -482,9 +482,9 @@ impl<'w> Mount<'w> {
 }
 
 impl Job for Mount<'_> {
+    #[inline(never)]
     fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
-        let Pages { geometry, .. } = self.ring.pages;
-        let word = geometry.word();
+        let word = self.ring.pages.geometry.word();
         loop {
             let io = match self.step {
                 Step::Front => {
@@ -493,11 +493,11 @@ impl Job for Mount<'_> {
                 }
                 Step::FrontRead => {
                     let (magic, mark) = cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
-                    self.is_exact &= geometry.is_magic(magic);
+                    self.is_exact &= self.ring.pages.geometry.is_magic(magic);
                     self.start.see(mark);
                     if self.is_exact {
                         self.step = Step::BackRead;
-                        Some(self.read_word(geometry.end_mark(), cells))
+                        Some(self.read_word(self.ring.pages.geometry.end_mark(), cells))
                     } else {
                         self.step = Step::Decide;
                         None
@@ -521,7 +521,7 @@ impl Job for Mount<'_> {
                 Step::Order => self.order(cells),
                 Step::Tidy => self.tidy(cells),
                 Step::Begin => {
-                    self.offset = geometry.first_item();
+                    self.offset = self.ring.pages.geometry.first_item();
                     self.spent = self.offset;
                     self.step = Step::Look;
                     Some(self.ring.pages.begin(self.page, cells))
@@ -556,7 +556,7 @@ impl Job for Mount<'_> {
                 }
                 Step::Behind => {
                     self.step = Step::BehindRead;
-                    if self.offset < geometry.end_mark() {
+                    if self.offset < self.ring.pages.geometry.end_mark() {
                         Some(self.read_word(self.offset, cells))
                     } else {
                         fill(cells.scratch_mut(), 0xff);
@@ -573,7 +573,7 @@ impl Job for Mount<'_> {
                 }
                 Step::Rest => {
                     self.step = Step::RestChecked;
-                    Some(cells.check(self.at(self.offset), self.at(geometry.end_mark())))
+                    Some(cells.check(self.at(self.offset), self.at(self.ring.pages.geometry.end_mark())))
                 }
                 Step::RestChecked => self.rest(cells),
                 Step::CloseDamaged => self.close_damaged(cells),
