@@ -40,6 +40,7 @@ enum Act {
 pub(crate) struct Io(());
 
 /// The memory of the jobs.
+#[repr(C)]
 pub(crate) struct Cells<'b> {
     /// The record or the snapshot that is being worked on.
     pub(crate) record: &'b mut [u8],
