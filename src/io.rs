@@ -7,6 +7,7 @@
 use embedded_storage_async::nor_flash::NorFlash;
 use embedded_storage_async::nor_flash::ReadNorFlash;
 
+#[cfg(feature = "outbox")]
 use crate::Geometry;
 
 /// One operation on the flash.
@@ -71,6 +72,7 @@ impl<'b> Cells<'b> {
         }
     }
 
+    /// Puts down what is done next.
     #[inline(never)]
     fn ask(&mut self, act: Act, at: u32, len: u32) -> Io {
         self.operation = Operation { act, at, len };
@@ -148,6 +150,7 @@ pub(crate) async fn drive<F: NorFlash>(
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
 ) -> Result<(), Fault<F::Error>> {
+    // A job that failed or was dropped may have left a chore undone.
     cells.chore.step = ChoreStep::Done;
     while cells.next(job).is_some() {
         let Operation { act, at, len } = cells.operation;
@@ -198,7 +201,8 @@ struct Chore {
     /// What is being read to see whether it is blank.
     at: u32,
     reading: u32,
-    geometry: Geometry,
+    /// Of what is erased.
+    geometry: Option<Geometry>,
 }
 
 #[cfg(feature = "outbox")]
@@ -223,11 +227,7 @@ impl Chore {
         to: 0,
         at: 0,
         reading: 0,
-        // Any will do.
-        geometry: match Geometry::new(256, 8) {
-            Some(geometry) => geometry,
-            None => panic!(),
-        },
+        geometry: None,
     };
 }
 
@@ -260,9 +260,10 @@ impl Cells<'_> {
         self.chore().or_else(|| job.next(self))
     }
 
+    /// An erase is made atomic: it leaves the pages blank with an exact magic, or, when power is lost, without one.
     fn chore(&mut self) -> Option<Io> {
         let Chore { from, to, .. } = self.chore;
-        let word = self.chore.geometry.word();
+        let word = self.chore.geometry.as_ref().map_or(0, Geometry::word);
         if let ChoreStep::Check | ChoreStep::Erased = self.chore.step {
             self.chore.is_blank = is_blank(self.scratch(self.chore.reading));
             self.chore.at += self.chore.reading;
@@ -292,7 +293,7 @@ impl Cells<'_> {
                 Some(self.ask(Act::Erase, from, to - from))
             }
             ChoreStep::Erased => {
-                self.chore.geometry.put_magic(&mut self.scratch.0);
+                self.chore.geometry?.put_magic(self.scratch_mut());
                 Some(self.program(from, word))
             }
         }
@@ -303,7 +304,7 @@ pub(crate) fn is_blank(cells: &[u8]) -> bool {
     cells.iter().all(|&byte| byte == 0xff)
 }
 
-/// Makes an erase atomic: leaves the pages blank with an exact magic, or, when power is lost, without one.
+/// Erases pages: a chore, and nothing else.
 #[cfg(feature = "outbox")]
 pub(crate) struct Erase {
     from: u32,
@@ -323,7 +324,7 @@ impl Erase {
         let Self { from, to, geometry, .. } = *self;
         let chore = &mut cells.chore;
         (chore.step, chore.tries) = (ChoreStep::Condemn, ERASE_TRIES);
-        (chore.from, chore.to, chore.geometry) = (from, to, geometry);
+        (chore.from, chore.to, chore.geometry) = (from, to, Some(geometry));
         cells.ask(Act::Chore, 0, 0)
     }
 }

@@ -8,6 +8,9 @@ use crate::{
 
 /// A ring, as the boot check found it and as it has changed since. The pages from `head` to `tail` hold records; those
 /// behind `tail` are open.
+///
+/// The small fields come first: of those further behind the smallest cores (Thumb-1) reach bytes and halves of words
+/// only with several instructions.
 #[repr(C)]
 pub(crate) struct Ring {
     /// Unset while something is under way. If that fails or its future is dropped, it stays unset, and the next
@@ -24,6 +27,7 @@ pub(crate) struct Ring {
 }
 
 impl Pages {
+    // A function of its own, because so many ask for it.
     #[inline(never)]
     pub(crate) fn erase(&self, page: u16) -> Erase {
         Erase::new(self.address(page, 0), self.address(page, self.geometry.page()), self.geometry)

@@ -37,6 +37,7 @@ impl<const LANES: usize> Rings<LANES> {
     }
 
     /// A lane's ring, and for every other number that of the dead letters.
+    // Asked for in many places: inlined into each it costs hundreds of bytes.
     #[inline(never)]
     pub(crate) fn get(&mut self, ring: u8) -> &mut Ring {
         self.lanes.get_mut(usize::from(ring)).unwrap_or(&mut self.dead)
@@ -125,6 +126,7 @@ pub(crate) enum Report {
 }
 
 impl AnyJob<'_> {
+    // Inlined into the one future that does all work it costs more than the call.
     #[inline(never)]
     pub(crate) fn report(self) -> Report {
         match self {

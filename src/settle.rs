@@ -119,7 +119,7 @@ enum Step {
 /// Checks a ring and finds its ends.
 #[repr(C)]
 pub(crate) struct Mount<'w> {
-    // The smallest first: the smallest cores reach only the front of a struct with one instruction.
+    // The small fields first, as in `Ring`.
     step: Step,
     reads: u8,
     is_exact: bool,
@@ -482,6 +482,7 @@ impl<'w> Mount<'w> {
 }
 
 impl Job for Mount<'_> {
+    // The largest of the jobs: it is smaller with the registers to itself.
     #[inline(never)]
     fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let word = self.ring.pages.geometry.word();

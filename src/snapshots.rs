@@ -51,7 +51,7 @@ enum Step {
 /// once more, in case a power cut has left its cells weak.
 #[repr(C)]
 pub(crate) struct Load {
-    // The smallest first, as in the boot check.
+    // The small fields first, as in `Ring`.
     step: Step,
     /// Reads of the best that are left, once it is chosen; before, none.
     reads: u8,
@@ -74,6 +74,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    // Inlined into the one future that does all work it costs more than the call.
     #[inline(never)]
     pub(crate) fn new(geometry: Geometry, origin: u32) -> Self {
         Self {

@@ -83,7 +83,7 @@ enum Step {
 /// A walk that is under way.
 #[repr(C)]
 pub(crate) struct Walk<'w> {
-    // The smallest first, as in the boot check.
+    // The small fields first, as in `Ring`.
     step: Step,
     /// Something pending was passed: the ring's front is not this walk's any more.
     has_kept: bool,
