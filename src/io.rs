@@ -7,51 +7,50 @@
 use embedded_storage_async::nor_flash::NorFlash;
 use embedded_storage_async::nor_flash::ReadNorFlash;
 
+#[cfg(feature = "outbox")]
 use crate::Geometry;
 
 /// One operation on the flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Io {
+#[derive(Clone, Copy)]
+struct Operation {
     act: Act,
-    place: Place,
     at: u32,
     len: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done, and with which memory. A number of a whole word, because the smallest cores store such a one best.
+#[derive(Clone, Copy)]
+#[repr(u32)]
 enum Act {
     Read,
+    ReadRecord,
     Program,
+    ProgramRecord,
     Erase,
+    /// Nothing: there is a chore to be done first.
+    Chore,
+    WornOut,
+    NotWritten,
+    Full,
 }
 
-/// Which memory is read into or programmed from.
+/// An operation is waiting in the cells to be done. It lies there, not in this, because a job hands this up through
+/// several functions, and nothing is cheaper to hand up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Headers, marks, and whatever is only looked at.
-    Scratch,
-    /// The record or the snapshot that is being worked on.
-    Record,
-}
-
-impl Io {
-    pub(crate) const fn read(at: u32, len: u32, place: Place) -> Self {
-        Self { act: Act::Read, place, at, len }
-    }
-
-    pub(crate) const fn program(at: u32, len: u32, place: Place) -> Self {
-        Self { act: Act::Program, place, at, len }
-    }
-
-    pub(crate) const fn erase(from: u32, to: u32) -> Self {
-        Self { act: Act::Erase, place: Place::Scratch, at: from, len: to - from }
-    }
-}
+#[must_use]
+pub(crate) struct Io(());
 
 /// The memory of the jobs.
+#[repr(C)]
 pub(crate) struct Cells<'b> {
-    scratch: Scratch,
+    /// The record or the snapshot that is being worked on.
     pub(crate) record: &'b mut [u8],
+    /// What is done next.
+    operation: Operation,
+    #[cfg(feature = "outbox")]
+    chore: Chore,
+    /// Headers, marks, and whatever is only looked at.
+    scratch: Scratch,
 }
 
 /// Drivers with a DMA want their buffers aligned.
@@ -63,7 +62,42 @@ pub(crate) const SCRATCH: usize = 128;
 
 impl<'b> Cells<'b> {
     pub(crate) fn new(record: &'b mut [u8]) -> Self {
-        Self { scratch: Scratch([0; SCRATCH]), record }
+        let operation = Operation { act: Act::Read, at: 0, len: 0 };
+        Self {
+            record,
+            operation,
+            #[cfg(feature = "outbox")]
+            chore: Chore::NONE,
+            scratch: Scratch([0; SCRATCH]),
+        }
+    }
+
+    /// Puts down what is done next.
+    #[inline(never)]
+    fn ask(&mut self, act: Act, at: u32, len: u32) -> Io {
+        self.operation = Operation { act, at, len };
+        Io(())
+    }
+
+    /// Reads into the scratch.
+    pub(crate) fn read(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::Read, at, len)
+    }
+
+    /// Reads into the record's memory.
+    pub(crate) fn read_record(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::ReadRecord, at, len)
+    }
+
+    /// Programs what is in the scratch.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn program(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::Program, at, len)
+    }
+
+    /// Programs what is in the record's memory.
+    pub(crate) fn program_record(&mut self, at: u32, len: u32) -> Io {
+        self.ask(Act::ProgramRecord, at, len)
     }
 
     pub(crate) fn scratch(&self, len: u32) -> &[u8] {
@@ -78,12 +112,13 @@ impl<'b> Cells<'b> {
         self.record.get(..len as usize).unwrap_or_default()
     }
 
-    fn place(&mut self, place: Place, len: u32) -> &mut [u8] {
-        let cells = match place {
-            Place::Scratch => &mut self.scratch.0,
-            Place::Record => &mut *self.record,
+    /// The memory that is read into or programmed from.
+    fn place(&mut self) -> &mut [u8] {
+        let cells = match self.operation.act {
+            Act::ReadRecord | Act::ProgramRecord => &mut *self.record,
+            _ => &mut self.scratch.0,
         };
-        cells.get_mut(..len as usize).unwrap_or_default()
+        cells.get_mut(..self.operation.len as usize).unwrap_or_default()
     }
 }
 
@@ -99,22 +134,10 @@ pub(crate) enum Fault<E> {
     Full,
 }
 
-/// No flash error: what a job itself can say.
-pub(crate) type JobFault = Fault<core::convert::Infallible>;
-
 /// What has been done so far and what comes next.
 pub(crate) trait Job {
     /// The next operation, once the one before is done; `None` when there is nothing left to do.
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault>;
-}
-
-fn raised<E>(fault: JobFault) -> Fault<E> {
-    match fault {
-        Fault::Flash(never) => match never {},
-        Fault::WornOut => Fault::WornOut,
-        Fault::NotWritten => Fault::NotWritten,
-        Fault::Full => Fault::Full,
-    }
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io>;
 }
 
 /// Does a job.
@@ -127,12 +150,19 @@ pub(crate) async fn drive<F: NorFlash>(
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
 ) -> Result<(), Fault<F::Error>> {
-    while let Some(Io { act, place, at, len }) = job.next(cells).map_err(raised)? {
-        let cells = cells.place(place, len);
+    // A job that failed or was dropped may have left a chore undone.
+    cells.chore.step = ChoreStep::Done;
+    while cells.next(job).is_some() {
+        let Operation { act, at, len } = cells.operation;
+        let cells = cells.place();
         match act {
-            Act::Read => flash.read(at, cells).await,
-            Act::Program => flash.write(at, cells).await,
+            Act::Read | Act::ReadRecord => flash.read(at, cells).await,
+            Act::Program | Act::ProgramRecord => flash.write(at, cells).await,
             Act::Erase => flash.erase(at, at + len).await,
+            Act::Chore => Ok(()),
+            Act::WornOut => return Err(Fault::WornOut),
+            Act::NotWritten => return Err(Fault::NotWritten),
+            Act::Full => return Err(Fault::Full),
         }
         .map_err(Fault::Flash)?;
     }
@@ -145,9 +175,10 @@ pub(crate) async fn drive_reading<F: ReadNorFlash>(
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
 ) -> Result<(), Fault<F::Error>> {
-    while let Some(Io { act, place, at, len }) = job.next(cells).map_err(raised)? {
-        if act == Act::Read {
-            flash.read(at, cells.place(place, len)).await.map_err(Fault::Flash)?;
+    while job.next(cells).is_some() {
+        let Operation { act, at, .. } = cells.operation;
+        if let Act::Read | Act::ReadRecord = act {
+            flash.read(at, cells.place()).await.map_err(Fault::Flash)?;
         }
     }
     Ok(())
@@ -157,29 +188,115 @@ pub(crate) async fn drive_reading<F: ReadNorFlash>(
 #[cfg(feature = "outbox")]
 const ERASE_TRIES: u8 = 4;
 
-/// Looks whether everything from one address to another is erased.
-#[derive(Clone, Copy)]
+/// What a job asks for that takes several operations. One place for it in the memory, and one function that does it,
+/// instead of one in every job.
 #[cfg(feature = "outbox")]
-pub(crate) struct BlankCheck {
-    at: u32,
+#[repr(C)]
+struct Chore {
+    step: ChoreStep,
+    tries: u8,
+    is_blank: bool,
+    from: u32,
     to: u32,
+    /// What is being read to see whether it is blank.
+    at: u32,
     reading: u32,
+    /// Of what is erased.
+    geometry: Option<Geometry>,
 }
 
 #[cfg(feature = "outbox")]
-impl BlankCheck {
-    pub(crate) const fn new(at: u32, to: u32) -> Self {
-        Self { at, to, reading: 0 }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChoreStep {
+    Done,
+    /// Look whether everything is blank.
+    Check,
+    Condemn,
+    Erase,
+    /// Look whether the erase has left everything blank.
+    Erased,
+}
+
+#[cfg(feature = "outbox")]
+impl Chore {
+    const NONE: Self = Self {
+        step: ChoreStep::Done,
+        tries: 0,
+        is_blank: false,
+        from: 0,
+        to: 0,
+        at: 0,
+        reading: 0,
+        geometry: None,
+    };
+}
+
+#[cfg(feature = "outbox")]
+impl Cells<'_> {
+    /// Looks whether everything from one address to another is erased: `is_blank` says so afterwards.
+    pub(crate) fn check(&mut self, from: u32, to: u32) -> Io {
+        self.chore.step = ChoreStep::Check;
+        (self.chore.at, self.chore.to, self.chore.reading) = (from, to, 0);
+        self.ask(Act::Chore, 0, 0)
     }
 
-    /// The next read; then whether it is blank.
-    pub(crate) fn next(&mut self, cells: &Cells<'_>) -> Result<Io, bool> {
-        if !is_blank(cells.scratch(self.reading)) {
-            return Err(false);
+    /// What the last check has found.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.chore.is_blank
+    }
+
+    /// The flash did not keep what was written to it.
+    pub(crate) fn not_written(&mut self) -> Io {
+        self.ask(Act::NotWritten, 0, 0)
+    }
+
+    /// There is no room; nothing was written.
+    pub(crate) fn full(&mut self) -> Io {
+        self.ask(Act::Full, 0, 0)
+    }
+
+    /// The next operation of a chore, or of the job when there is none.
+    fn next(&mut self, job: &mut dyn Job) -> Option<Io> {
+        self.chore().or_else(|| job.next(self))
+    }
+
+    /// An erase is made atomic: it leaves the pages blank with an exact magic, or, when power is lost, without one.
+    fn chore(&mut self) -> Option<Io> {
+        let Chore { from, to, .. } = self.chore;
+        let word = self.chore.geometry.as_ref().map_or(0, Geometry::word);
+        if let ChoreStep::Check | ChoreStep::Erased = self.chore.step {
+            self.chore.is_blank = is_blank(self.scratch(self.chore.reading));
+            self.chore.at += self.chore.reading;
+            self.chore.reading = (to - self.chore.at).min(SCRATCH as u32);
+            if self.chore.is_blank && self.chore.reading != 0 {
+                return Some(self.read(self.chore.at, self.chore.reading));
+            }
+            if self.chore.step == ChoreStep::Erased && !self.chore.is_blank {
+                self.chore.step = ChoreStep::Erase;
+            }
         }
-        self.at += self.reading;
-        self.reading = (self.to - self.at).min(SCRATCH as u32);
-        if self.reading == 0 { Err(true) } else { Ok(Io::read(self.at, self.reading, Place::Scratch)) }
+        let step = self.chore.step;
+        self.chore.step = ChoreStep::Done;
+        match step {
+            ChoreStep::Done | ChoreStep::Check => None,
+            ChoreStep::Condemn => {
+                self.chore.step = ChoreStep::Erase;
+                Some(zero(self, from, word))
+            }
+            ChoreStep::Erase => {
+                if self.chore.tries == 0 {
+                    return Some(self.ask(Act::WornOut, 0, 0));
+                }
+                self.chore.tries -= 1;
+                self.chore.step = ChoreStep::Erased;
+                (self.chore.at, self.chore.reading) = (from, 0);
+                Some(self.ask(Act::Erase, from, to - from))
+            }
+            ChoreStep::Erased => {
+                self.chore.geometry?.put_magic(self.scratch_mut());
+                Some(self.program(from, word))
+            }
+        }
     }
 }
 
@@ -187,59 +304,39 @@ pub(crate) fn is_blank(cells: &[u8]) -> bool {
     cells.iter().all(|&byte| byte == 0xff)
 }
 
-/// Makes an erase atomic: leaves the pages blank with an exact magic, or, when power is lost, without one.
+/// Erases pages: a chore, and nothing else.
 #[cfg(feature = "outbox")]
 pub(crate) struct Erase {
     from: u32,
     to: u32,
     geometry: Geometry,
-    tries: u8,
-    step: EraseStep,
-}
-
-#[cfg(feature = "outbox")]
-enum EraseStep {
-    Condemn,
-    Erase,
-    Check(BlankCheck),
-    Done,
+    is_begun: bool,
 }
 
 #[cfg(feature = "outbox")]
 impl Erase {
     pub(crate) const fn new(from: u32, to: u32, geometry: Geometry) -> Self {
-        Self { from, to, geometry, tries: ERASE_TRIES, step: EraseStep::Condemn }
+        Self { from, to, geometry, is_begun: false }
+    }
+
+    /// For a job that has more to do than this.
+    pub(crate) fn begin(&self, cells: &mut Cells<'_>) -> Io {
+        let Self { from, to, geometry, .. } = *self;
+        let chore = &mut cells.chore;
+        (chore.step, chore.tries) = (ChoreStep::Condemn, ERASE_TRIES);
+        (chore.from, chore.to, chore.geometry) = (from, to, Some(geometry));
+        cells.ask(Act::Chore, 0, 0)
     }
 }
 
 #[cfg(feature = "outbox")]
 impl Job for Erase {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
-        let word = self.geometry.word();
-        let mut next = EraseStep::Erase;
-        let io = match &mut self.step {
-            EraseStep::Condemn => zero(cells, self.from, word),
-            EraseStep::Erase => {
-                self.tries = self.tries.checked_sub(1).ok_or(Fault::WornOut)?;
-                next = EraseStep::Check(BlankCheck::new(self.from, self.to));
-                Io::erase(self.from, self.to)
-            }
-            EraseStep::Check(check) => match check.next(cells) {
-                Ok(io) => return Ok(Some(io)),
-                Err(true) => {
-                    next = EraseStep::Done;
-                    self.geometry.put_magic(cells.scratch_mut());
-                    Io::program(self.from, word, Place::Scratch)
-                }
-                Err(false) => {
-                    self.step = EraseStep::Erase;
-                    return self.next(cells);
-                }
-            },
-            EraseStep::Done => return Ok(None),
-        };
-        self.step = next;
-        Ok(Some(io))
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        if self.is_begun {
+            return None;
+        }
+        self.is_begun = true;
+        Some(self.begin(cells))
     }
 }
 
@@ -254,5 +351,5 @@ pub(crate) fn fill(cells: &mut [u8], byte: u8) {
 #[cfg(feature = "outbox")]
 pub(crate) fn zero(cells: &mut Cells<'_>, at: u32, word: u32) -> Io {
     fill(cells.scratch_mut(), 0);
-    Io::program(at, word, Place::Scratch)
+    cells.program(at, word)
 }

@@ -6,7 +6,7 @@
 
 use crate::{
     Geometry, Layout,
-    io::{Cells, Erase, Fault, Io, Job, JobFault, Place, SCRATCH},
+    io::{Cells, Erase, Io, Job, SCRATCH},
     item::{Header, data_crc},
     layout::metadata_half,
     ledger::{Ledger, SnapshotHead},
@@ -77,7 +77,6 @@ impl Metadata {
 
 enum Step {
     Start,
-    Erase(Erase),
     Program,
     /// So much of it was seen to be there; so much is being read.
     Verify(u32, u32),
@@ -94,35 +93,30 @@ pub(crate) struct Write<'w> {
 }
 
 impl Job for Write<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let geometry = self.metadata.geometry;
         loop {
             let (half, offset) = self.at;
             let address = self.metadata.address(half, offset);
             match &mut self.step {
                 Step::Start => {
-                    self.tries = self.tries.checked_sub(1).ok_or(Fault::NotWritten)?;
+                    let Some(tries) = self.tries.checked_sub(1) else { return Some(cells.not_written()) };
+                    self.tries = tries;
                     let fits = |at: &u32| at + self.len <= metadata_half(geometry);
                     let append_at = self.metadata.append_at.take().filter(fits);
-                    self.step = match (self.metadata.newest, append_at) {
-                        (Some(half), Some(at)) => {
-                            self.at = (half, at);
-                            Step::Program
-                        }
+                    self.step = Step::Program;
+                    match (self.metadata.newest, append_at) {
+                        (Some(half), Some(at)) => self.at = (half, at),
                         (newest, _) => {
                             let half = newest.map_or(0, |newest| 1 - newest);
                             self.at = (half, geometry.word());
-                            Step::Erase(self.metadata.erase(half))
+                            return Some(self.metadata.erase(half).begin(cells));
                         }
-                    };
+                    }
                 }
-                Step::Erase(erase) => match erase.next(cells)? {
-                    Some(io) => return Ok(Some(io)),
-                    None => self.step = Step::Program,
-                },
                 Step::Program => {
                     self.step = Step::Verify(0, 0);
-                    return Ok(Some(Io::program(address, self.len, Place::Record)));
+                    return Some(cells.program_record(address, self.len));
                 }
                 Step::Verify(seen, reading) => {
                     let end = *seen + *reading;
@@ -134,11 +128,11 @@ impl Job for Write<'_> {
                     if end == self.len {
                         self.metadata.newest = Some(half);
                         self.metadata.append_at = Some(offset + self.len);
-                        return Ok(None);
+                        return None;
                     }
                     let len = (self.len - end).min(SCRATCH as u32);
                     (*seen, *reading) = (end, len);
-                    return Ok(Some(Io::read(address + end, len, Place::Scratch)));
+                    return Some(cells.read(address + end, len));
                 }
             }
         }

@@ -62,6 +62,8 @@ impl Pages {
         self.start + u32::from(page) * self.geometry.page() + offset
     }
 
+    // A function of its own, because so many ask for it.
+    #[inline(never)]
     pub(crate) fn next(&self, page: u16) -> u16 {
         if page + 1 >= self.count { 0 } else { page + 1 }
     }

@@ -1,28 +1,34 @@
 //! A ring of records in flash: which page takes the next, which holds the oldest, and how one is appended.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Fault, Io, Job, JobFault, Place, fill, zero},
+    io::{Cells, Erase, Io, Job, fill, zero},
     item::{Header, data_crc},
     pages::Pages,
 };
 
 /// A ring, as the boot check found it and as it has changed since. The pages from `head` to `tail` hold records; those
 /// behind `tail` are open.
+///
+/// The small fields come first: of those further behind the smallest cores (Thumb-1) reach bytes and halves of words
+/// only with several instructions.
+#[repr(C)]
 pub(crate) struct Ring {
-    pub(crate) pages: Pages,
-    /// Page and offset before which nothing is pending.
-    pub(crate) head: (u16, u32),
+    /// Unset while something is under way. If that fails or its future is dropped, it stays unset, and the next
+    /// operation begins with the boot check.
+    pub(crate) is_trusted: bool,
     /// The page that takes records.
     pub(crate) tail: u16,
     /// Where on that page the next one goes; 0 if the page is still open.
     pub(crate) free: u32,
-    /// Unset while something is under way. If that fails or its future is dropped, it stays unset, and the next
-    /// operation begins with the boot check.
-    pub(crate) is_trusted: bool,
+    /// Page and offset before which nothing is pending.
+    pub(crate) head: (u16, u32),
     pub(crate) erases: u32,
+    pub(crate) pages: Pages,
 }
 
 impl Pages {
+    // A function of its own, because so many ask for it.
+    #[inline(never)]
     pub(crate) fn erase(&self, page: u16) -> Erase {
         Erase::new(self.address(page, 0), self.address(page, self.geometry.page()), self.geometry)
     }
@@ -32,7 +38,7 @@ impl Pages {
         let word = self.geometry.word();
         fill(cells.scratch_mut(), 0);
         self.geometry.put_magic(cells.scratch_mut());
-        Io::program(self.address(page, 0), 2 * word, Place::Scratch)
+        cells.program(self.address(page, 0), 2 * word)
     }
 
     pub(crate) fn zero(&self, page: u16, offset: u32, cells: &mut Cells<'_>) -> Io {
@@ -71,13 +77,14 @@ impl Ring {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Step {
     Start,
     /// The page that was full is closed.
     Closed,
     /// Is the new page as blank as it should be?
-    Check(BlankCheck),
-    Erase(Erase),
+    Check,
+    Checked,
     Begin,
     Begun,
     Data,
@@ -101,18 +108,14 @@ impl<'w> Push<'w> {
 }
 
 impl Job for Push<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let ring = &mut *self.ring;
         let pages = ring.pages;
         let geometry = pages.geometry;
-        let check = |page: u16| {
-            let (from, to) = (geometry.first_item(), geometry.page());
-            Step::Check(BlankCheck::new(pages.address(page, from), pages.address(page, to)))
-        };
         loop {
-            let (io, next) = match &mut self.step {
-                Step::Start if !ring.has_room(self.len) => return Err(Fault::Full),
-                Step::Start if ring.free == 0 => (None, check(ring.tail)),
+            let (io, next) = match self.step {
+                Step::Start if !ring.has_room(self.len) => return Some(cells.full()),
+                Step::Start if ring.free == 0 => (None, Step::Check),
                 Step::Start if ring.free + geometry.item_span(self.len) <= geometry.end_mark() => {
                     (None, Step::Begun)
                 }
@@ -120,22 +123,22 @@ impl Job for Push<'_> {
                 Step::Closed => {
                     ring.tail = pages.next(ring.tail);
                     ring.free = 0;
-                    (None, check(ring.tail))
+                    (None, Step::Check)
                 }
-                Step::Check(check) => match check.next(cells) {
-                    Ok(io) => return Ok(Some(io)),
-                    Err(true) => (None, Step::Begin),
-                    // Something happened to its cells since they were erased; a record would not survive on them.
-                    Err(false) => {
-                        self.corrupt += 1;
-                        ring.erases += 1;
-                        (None, Step::Erase(pages.erase(ring.tail)))
-                    }
-                },
-                Step::Erase(erase) => match erase.next(cells)? {
-                    Some(io) => return Ok(Some(io)),
-                    None => (None, Step::Begin),
-                },
+                Step::Check => {
+                    let (from, to) = (geometry.first_item(), geometry.page());
+                    (
+                        Some(cells.check(pages.address(ring.tail, from), pages.address(ring.tail, to))),
+                        Step::Checked,
+                    )
+                }
+                Step::Checked if cells.is_blank() => (None, Step::Begin),
+                // Something happened to its cells since they were erased; a record would not survive on them.
+                Step::Checked => {
+                    self.corrupt += 1;
+                    ring.erases += 1;
+                    (Some(pages.erase(ring.tail).begin(cells)), Step::Begin)
+                }
                 Step::Begin => {
                     ring.free = geometry.first_item();
                     if ring.head.0 == ring.tail {
@@ -147,20 +150,20 @@ impl Job for Push<'_> {
                     let header = Header { crc: data_crc(cells.record(self.len)), len: self.len as u16 };
                     header.put(cells.scratch_mut());
                     let at = pages.address(ring.tail, ring.free);
-                    (Some(Io::program(at, geometry.word(), Place::Scratch)), Step::Data)
+                    (Some(cells.program(at, geometry.word())), Step::Data)
                 }
                 Step::Data => {
                     let at = pages.address(ring.tail, ring.free + geometry.word());
-                    (Some(Io::program(at, self.len, Place::Record)), Step::Done)
+                    (Some(cells.program_record(at, self.len)), Step::Done)
                 }
                 Step::Done => {
                     ring.free += geometry.item_span(self.len);
-                    return Ok(None);
+                    return None;
                 }
             };
             self.step = next;
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Geometry, Key, LaneSpan, Layout, Stored, Tag,
-    io::{Cells, Erase, Io, Job, JobFault},
+    io::{Cells, Erase, Io, Job},
     ledger::DEAD_LETTERS,
     metadata::{Metadata, Write},
     pages::Pages,
@@ -37,6 +37,8 @@ impl<const LANES: usize> Rings<LANES> {
     }
 
     /// A lane's ring, and for every other number that of the dead letters.
+    // Asked for in many places: inlined into each it costs hundreds of bytes.
+    #[inline(never)]
     pub(crate) fn get(&mut self, ring: u8) -> &mut Ring {
         self.lanes.get_mut(usize::from(ring)).unwrap_or(&mut self.dead)
     }
@@ -100,7 +102,7 @@ pub(crate) enum AnyJob<'w> {
 }
 
 impl Job for AnyJob<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         match self {
             Self::Load(job) => job.next(cells),
             Self::Commit(job) => job.next(cells),
@@ -124,6 +126,8 @@ pub(crate) enum Report {
 }
 
 impl AnyJob<'_> {
+    // Inlined into the one future that does all work it costs more than the call.
+    #[inline(never)]
     pub(crate) fn report(self) -> Report {
         match self {
             Self::Load(job) => Report::Loaded(job.found, job.other_format),

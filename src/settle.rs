@@ -8,9 +8,9 @@
 //! at a time. Every step may itself be cut and is then simply done again.
 
 use crate::{
-    io::{BlankCheck, Cells, Erase, Io, Job, JobFault, Place, SCRATCH, fill, is_blank},
+    io::{Cells, Io, Job, SCRATCH, fill, is_blank},
     item::{Header, Judgement},
-    pages::{PageState, Pages, Slot},
+    pages::{PageState, Slot},
     ring::Ring,
 };
 
@@ -80,13 +80,19 @@ struct Placed {
     void: bool,
 }
 
+impl Placed {
+    /// No item: none is at this offset.
+    const NONE: Self = Self { offset: 0, header: Header { crc: 0, len: 0 }, void: true };
+}
+
+#[derive(Clone, Copy)]
 enum Step {
     Front,
     FrontRead,
     BackRead,
     Decide,
-    /// The magic was not exact, or the whole ring was closed.
-    Erase(Erase),
+    /// The magic was not exact, or the whole ring was closed: the page was erased.
+    Erased,
     Order,
     Tidy,
     Begin,
@@ -94,19 +100,16 @@ enum Step {
     Seen,
     /// The last item was read.
     Judge,
-    /// Zero everything up to there, a word at a time.
-    Void(u32),
+    /// Zero everything up to `end_of_void`, a word at a time.
+    Void,
     /// Spend the words behind the last item.
     Spend,
     SpendTail,
     /// What an item that was being voided has left behind its header: zeros, and one word in doubt.
-    Behind {
-        has_spent: bool,
-    },
-    BehindRead {
-        has_spent: bool,
-    },
-    Rest(BlankCheck),
+    Behind,
+    BehindRead,
+    Rest,
+    RestChecked,
     CloseDamaged,
     Youngest,
     Show,
@@ -114,30 +117,36 @@ enum Step {
 }
 
 /// Checks a ring and finds its ends.
+#[repr(C)]
 pub(crate) struct Mount<'w> {
-    ring: &'w mut Ring,
+    // The small fields first, as in `Ring`.
     step: Step,
-    page: u16,
-    offset: u32,
     reads: u8,
     is_exact: bool,
     start: Mark,
     end: Mark,
-    just_closed: Option<u16>,
     /// While the pages are put in order: a closed one was seen.
     has_closed: bool,
     is_tail_open: bool,
     is_next_open: bool,
     has_previous: bool,
-    last: Option<Placed>,
-    youngest: Option<Placed>,
     is_steady: bool,
     is_good: bool,
     /// The page before the one in use is looked at, only to see what is youngest.
     is_behind: bool,
+    /// Behind the header of the last item a word was found zeroed.
+    has_spent: bool,
+    page: u16,
+    just_closed: Option<u16>,
+    offset: u32,
+    ring: &'w mut Ring,
     /// Where the spent words behind the last item begin, and where they end.
     spent: u32,
     tail: u32,
+    /// Where an item ends that is voided.
+    end_of_void: u32,
+    last: Placed,
+    youngest: Placed,
     pub(crate) settled: Settled,
 }
 
@@ -157,13 +166,15 @@ impl<'w> Mount<'w> {
             is_tail_open: false,
             is_next_open: false,
             has_previous: false,
-            last: None,
-            youngest: None,
+            last: Placed::NONE,
+            youngest: Placed::NONE,
             is_steady: true,
             is_good: true,
             is_behind: false,
+            has_spent: false,
             spent: 0,
             tail: 0,
+            end_of_void: 0,
             settled: Settled::default(),
         }
     }
@@ -183,10 +194,15 @@ impl<'w> Mount<'w> {
         self.step = step;
     }
 
-    fn give_up(&mut self, page: u16, then_page: u16) {
+    fn give_up(&mut self, page: u16, then_page: u16, cells: &mut Cells<'_>) -> Option<Io> {
         self.page = then_page;
         self.settled.disordered += 1;
-        self.step = Step::Erase(self.ring.pages.erase(page));
+        self.erase(page, cells)
+    }
+
+    fn erase(&mut self, page: u16, cells: &mut Cells<'_>) -> Option<Io> {
+        self.step = Step::Erased;
+        Some(self.ring.pages.erase(page).begin(cells))
     }
 
     /// A page's marks were read: decides them, and the page's state.
@@ -194,8 +210,7 @@ impl<'w> Mount<'w> {
         let pages = self.ring.pages;
         let (start, end) = (pages.geometry.start_mark(), pages.geometry.end_mark());
         if !self.is_exact || (!self.start.has_zeros && self.end.has_zeros) {
-            self.step = Step::Erase(pages.erase(self.page));
-            return None;
+            return self.erase(self.page, cells);
         }
         if self.start.is_doubtful() {
             self.start.set();
@@ -224,8 +239,8 @@ impl<'w> Mount<'w> {
 
     /// Finds the page in use. From the page after it there must come open pages, then closed ones: that is all that
     /// power cuts can leave. Anything else is corruption, and is brought into that order at the least cost.
-    fn order(&mut self, cells: &mut Cells<'_>) {
-        let pages = self.ring.pages;
+    fn order(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let pages = &self.ring.pages;
         let states = States(cells.record);
         let mut best = (0, 0);
         for page in 0..pages.count {
@@ -239,7 +254,7 @@ impl<'w> Mount<'w> {
         if rank == 0 {
             // All closed: the ring has to go on, so the oldest page, which follows the youngest, is given up.
             let oldest = self.just_closed.map_or(0, |page| pages.next(page));
-            return self.give_up(oldest, oldest);
+            return self.give_up(oldest, oldest, cells);
         }
         self.ring.tail = page;
         self.ring.head = (page, pages.geometry.first_item());
@@ -247,6 +262,7 @@ impl<'w> Mount<'w> {
         self.is_next_open = states.get(pages.next(page)) == PageState::Open;
         self.page = pages.next(page);
         self.step = Step::Tidy;
+        None
     }
 
     fn tidy(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
@@ -285,8 +301,8 @@ impl<'w> Mount<'w> {
         match pages.slot(self.offset, cells.scratch(pages.look(self.offset))) {
             Slot::Spent => self.offset += pages.geometry.word(),
             Slot::Item { header, void } => {
-                self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
-                self.last = Some(Placed { offset: self.offset, header, void });
+                self.pass_last();
+                self.last = Placed { offset: self.offset, header, void };
                 self.offset = pages.after(self.offset, &header);
                 self.spent = self.offset;
             }
@@ -294,41 +310,43 @@ impl<'w> Mount<'w> {
         }
     }
 
+    fn pass_last(&mut self) {
+        if !self.last.void {
+            self.youngest = self.last;
+        }
+    }
+
     /// The items of the page in use end here: the last of them may be in doubt.
     fn to_last(&mut self) {
         if self.is_behind {
-            self.youngest = self.last.filter(|item| !item.void).or(self.youngest);
+            self.pass_last();
         }
-        self.settled.is_pending = self.youngest.is_some_and(|item| !item.header.is_popped());
+        self.settled.is_pending = !self.youngest.header.is_popped();
         if self.is_behind {
             self.step = Step::Show;
             return;
         }
         self.tail = self.offset;
         self.go(Step::Spend);
-        if let Some(item) = self.last {
-            self.offset = item.offset;
+        if self.last.offset != 0 {
+            self.offset = self.last.offset;
             self.step = Step::Judge;
         }
     }
 
-    fn last_header(&self) -> Header {
-        self.last.map_or(Header { crc: 0, len: 0 }, |item| item.header)
-    }
-
     fn data_len(&self) -> u32 {
-        self.ring.pages.geometry.round_up(self.last_header().len.into())
+        self.ring.pages.geometry.round_up(self.last.header.len.into())
     }
 
-    fn read_word(&mut self, offset: u32) -> Io {
-        Io::read(self.at(offset), self.ring.pages.geometry.word(), Place::Scratch)
+    fn read_word(&mut self, offset: u32, cells: &mut Cells<'_>) -> Io {
+        cells.read(self.at(offset), self.ring.pages.geometry.word())
     }
 
     /// Looks at the last item again and again, then decides.
     fn judge(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
         let word = pages.geometry.word();
-        let expected = self.last_header();
+        let expected = self.last.header;
         let span = word + self.data_len();
         if span as usize > cells.record.len() {
             // No record of ours is that long.
@@ -352,23 +370,22 @@ impl<'w> Mount<'w> {
         }
         if self.reads < READS {
             self.reads += 1;
-            return Some(Io::read(self.at(self.offset), span, Place::Record));
+            return Some(cells.read_record(self.at(self.offset), span));
         }
         if !self.is_steady || !self.is_good {
             return Some(self.void(cells));
         }
         self.youngest = self.last;
         self.settled.is_pending = !expected.is_popped();
-        let io = Io::program(self.at(self.offset), span, Place::Record);
         self.go(Step::Spend);
         // It is pending: programmed once more, in case something wavers that has not been seen to. Its header, if
         // there are data behind it, was finished before them.
-        self.settled.is_pending.then_some(io)
+        self.settled.is_pending.then(|| cells.program_record(self.at(self.offset), span))
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
-        self.last_header().put(cells.scratch_mut());
-        Io::program(self.at(self.offset), self.ring.pages.geometry.word(), Place::Scratch)
+        self.last.header.put(cells.scratch_mut());
+        cells.program(self.at(self.offset), self.ring.pages.geometry.word())
     }
 
     /// The item was never finished. Its data are zeroed, then its header, which may be weak and is made good first:
@@ -376,10 +393,10 @@ impl<'w> Mount<'w> {
     fn void(&mut self, cells: &mut Cells<'_>) -> Io {
         let word = self.ring.pages.geometry.word();
         self.spent = self.offset;
-        let end = self.offset + word + self.data_len();
+        self.end_of_void = self.offset + word + self.data_len();
         let io = self.program_header(cells);
         self.offset += word;
-        self.go(Step::Void(end));
+        self.go(Step::Void);
         io
     }
 
@@ -390,16 +407,16 @@ impl<'w> Mount<'w> {
             return None;
         }
         let len = (to - self.offset).min(at_once);
-        let io = Io::program(self.at(self.offset), len, Place::Scratch);
+        let io = cells.program(self.at(self.offset), len);
         fill(cells.scratch_mut(), 0);
         self.offset += len;
         Some(io)
     }
 
     /// The page in use goes on behind the words that were spent, unless there is more on it than can be read.
-    fn rest(&mut self, is_blank: bool, cells: &mut Cells<'_>) -> Option<Io> {
+    fn rest(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
-        if is_blank {
+        if cells.is_blank() {
             self.ring.free = self.offset;
             self.step = Step::Youngest;
             return None;
@@ -409,7 +426,7 @@ impl<'w> Mount<'w> {
     }
 
     /// The page in use was closed because of what lies behind its items. The next one has to be open.
-    fn close_damaged(&mut self) {
+    fn close_damaged(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let pages = self.ring.pages;
         let next = pages.next(self.ring.tail);
         self.ring.tail = next;
@@ -417,10 +434,10 @@ impl<'w> Mount<'w> {
         if self.is_next_open {
             self.settled.disordered += 1;
             self.step = Step::Youngest;
-            return;
+            return None;
         }
         self.ring.head.0 = pages.next(next);
-        self.give_up(next, self.page);
+        self.give_up(next, self.page, cells)
     }
 
     fn to_youngest(&mut self) {
@@ -430,58 +447,59 @@ impl<'w> Mount<'w> {
             self.page = self.ring.tail;
         }
         self.step = Step::Show;
-        if self.youngest.is_none() && self.has_previous {
+        if self.youngest.offset == 0 && self.has_previous {
             self.page = pages.previous(self.page);
             self.offset = pages.geometry.first_item();
-            self.last = None;
+            self.last = Placed::NONE;
             self.is_behind = true;
             self.step = Step::Look;
         }
     }
 
-    fn show(&mut self, cells: &Cells<'_>) -> Option<Io> {
+    fn show(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         self.step = Step::Done;
-        let item = self.youngest?;
+        let item = self.youngest;
         let geometry = self.ring.pages.geometry;
         let len = geometry.round_up(item.header.len.into());
-        if len as usize > cells.record.len() {
+        if item.offset == 0 || len as usize > cells.record.len() {
             return None;
         }
         self.settled.page = self.page;
         self.settled.youngest = Some(item.header.len.into());
-        Some(Io::read(self.at(item.offset + geometry.word()), len, Place::Record))
+        Some(cells.read_record(self.at(item.offset + geometry.word()), len))
     }
 
     /// Reads what stands at the offset, if there can be anything.
-    fn look(&mut self) -> Option<Io> {
+    fn look(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let len = self.ring.pages.look(self.offset);
         if len == 0 {
             self.to_last();
             return None;
         }
         self.step = Step::Seen;
-        Some(Io::read(self.at(self.offset), len, Place::Scratch))
+        Some(cells.read(self.at(self.offset), len))
     }
 }
 
 impl Job for Mount<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
-        let Pages { geometry, .. } = self.ring.pages;
-        let word = geometry.word();
+    // The largest of the jobs: it is smaller with the registers to itself.
+    #[inline(never)]
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let word = self.ring.pages.geometry.word();
         loop {
-            let io = match &mut self.step {
+            let io = match self.step {
                 Step::Front => {
                     self.step = Step::FrontRead;
-                    Some(Io::read(self.at(0), 2 * word, Place::Scratch))
+                    Some(cells.read(self.at(0), 2 * word))
                 }
                 Step::FrontRead => {
                     let (magic, mark) =
                         cells.scratch(2 * word).split_at_checked(word as usize).unwrap_or_default();
-                    self.is_exact &= geometry.is_magic(magic);
+                    self.is_exact &= self.ring.pages.geometry.is_magic(magic);
                     self.start.see(mark);
                     if self.is_exact {
                         self.step = Step::BackRead;
-                        Some(self.read_word(geometry.end_mark()))
+                        Some(self.read_word(self.ring.pages.geometry.end_mark(), cells))
                     } else {
                         self.step = Step::Decide;
                         None
@@ -493,38 +511,31 @@ impl Job for Mount<'_> {
                     None
                 }
                 Step::Decide => self.decide(cells),
-                Step::Erase(erase) => {
-                    let io = erase.next(cells)?;
-                    if io.is_none() {
-                        self.ring.erases += 1;
-                        if self.tail == 0 {
-                            self.decided(PageState::Open, cells);
-                        } else {
-                            self.step = Step::Youngest;
-                        }
+                Step::Erased => {
+                    self.ring.erases += 1;
+                    if self.tail == 0 {
+                        self.decided(PageState::Open, cells);
+                    } else {
+                        self.step = Step::Youngest;
                     }
-                    io
-                }
-                Step::Order => {
-                    self.order(cells);
                     None
                 }
+                Step::Order => self.order(cells),
                 Step::Tidy => self.tidy(cells),
                 Step::Begin => {
-                    self.offset = geometry.first_item();
+                    self.offset = self.ring.pages.geometry.first_item();
                     self.spent = self.offset;
                     self.step = Step::Look;
                     Some(self.ring.pages.begin(self.page, cells))
                 }
-                Step::Look => self.look(),
+                Step::Look => self.look(cells),
                 Step::Seen => {
                     self.seen(cells);
                     None
                 }
                 Step::Judge => self.judge(cells),
-                Step::Void(end) => {
-                    let end = *end;
-                    let io = self.zero_to(end, word, cells);
+                Step::Void => {
+                    let io = self.zero_to(self.end_of_void, word, cells);
                     if io.is_none() {
                         self.step = Step::Spend;
                     }
@@ -544,48 +555,42 @@ impl Job for Mount<'_> {
                     };
                     let io = self.zero_to(to, at_once, cells);
                     if io.is_none() {
-                        self.step = Step::Behind { has_spent: false };
+                        self.step = Step::Behind;
                     }
                     io
                 }
-                Step::Behind { has_spent } => {
-                    self.step = Step::BehindRead { has_spent: *has_spent };
-                    if self.offset < geometry.end_mark() {
-                        Some(self.read_word(self.offset))
+                Step::Behind => {
+                    self.step = Step::BehindRead;
+                    if self.offset < self.ring.pages.geometry.end_mark() {
+                        Some(self.read_word(self.offset, cells))
                     } else {
                         fill(cells.scratch_mut(), 0xff);
                         None
                     }
                 }
-                Step::BehindRead { has_spent } => {
-                    let has_spent = *has_spent;
+                Step::BehindRead => {
                     let is_spent = cells.scratch(word).iter().all(|&byte| byte == 0);
-                    let to = self.offset + if is_spent || has_spent { word } else { 0 };
+                    let to = self.offset + if is_spent || self.has_spent { word } else { 0 };
                     let io = self.zero_to(to, word, cells);
-                    self.step = if is_spent {
-                        Step::Behind { has_spent: true }
-                    } else {
-                        Step::Rest(BlankCheck::new(self.at(self.offset), self.at(geometry.end_mark())))
-                    };
+                    self.has_spent |= is_spent;
+                    self.step = if is_spent { Step::Behind } else { Step::Rest };
                     io
                 }
-                Step::Rest(check) => match check.next(cells) {
-                    Ok(io) => Some(io),
-                    Err(is_blank) => self.rest(is_blank, cells),
-                },
-                Step::CloseDamaged => {
-                    self.close_damaged();
-                    None
+                Step::Rest => {
+                    self.step = Step::RestChecked;
+                    Some(cells.check(self.at(self.offset), self.at(self.ring.pages.geometry.end_mark())))
                 }
+                Step::RestChecked => self.rest(cells),
+                Step::CloseDamaged => self.close_damaged(cells),
                 Step::Youngest => {
                     self.to_youngest();
                     None
                 }
                 Step::Show => self.show(cells),
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

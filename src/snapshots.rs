@@ -3,14 +3,14 @@
 use crate::{
     Geometry,
     geometry::FORMAT,
-    io::{Cells, Io, Job, JobFault, Place, SCRATCH, is_blank},
+    io::{Cells, Io, Job, SCRATCH, is_blank},
     item::{DataCrc, Header},
     layout::metadata_half,
     ledger::SnapshotHead,
 };
 
 /// How often a snapshot is read until it is whole: one that was not written to its end may be so by chance.
-const READS: u8 = 16;
+const READS: u8 = 17;
 
 /// A snapshot that was whole when it was read.
 #[derive(Clone, Copy)]
@@ -33,14 +33,15 @@ impl Found {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Step {
     Look,
     Seen,
     /// A snapshot's data were read, as many of them as there is memory for.
-    Data(Header),
-    /// So many are done. The rest is only looked at: a region with more lanes has larger snapshots, and is to be
+    Data,
+    /// More of them were read. The rest is only looked at: a region with more lanes has larger snapshots, and is to be
     /// known as such.
-    More(Header, DataCrc, u32),
+    More,
     /// Both halves were seen.
     Choose,
     Done,
@@ -48,23 +49,33 @@ enum Step {
 
 /// Finds the newest whole snapshot, puts it into the record's memory behind a word for its header, and programs it
 /// once more, in case a power cut has left its cells weak.
+#[repr(C)]
 pub(crate) struct Load {
-    geometry: Geometry,
-    origin: u32,
+    // The small fields first, as in `Ring`.
     step: Step,
-    half: u32,
-    offset: u32,
-    /// Newer ones were whole by chance only.
-    below: u32,
-    best: Option<Found>,
-    /// Reads of the best that are left, once it is chosen.
-    reads: Option<u8>,
-    pub(crate) found: Option<Found>,
+    /// Reads of the best that are left, once it is chosen; before, none.
+    reads: u8,
+    /// The one that was chosen was read and is whole.
+    is_whole: bool,
     /// Whole snapshots of another version of this library. One of them may be newer than ours.
     pub(crate) other_format: Option<u8>,
+    half: u32,
+    offset: u32,
+    /// The snapshot that is being read, and how much of its data is in the checksum.
+    header: Header,
+    done: u32,
+    crc: DataCrc,
+    /// Newer ones were whole by chance only.
+    below: u32,
+    origin: u32,
+    geometry: Geometry,
+    /// The best so far; when the job is done, the one that was found.
+    pub(crate) found: Option<Found>,
 }
 
 impl Load {
+    // Inlined into the one future that does all work it costs more than the call.
+    #[inline(never)]
     pub(crate) fn new(geometry: Geometry, origin: u32) -> Self {
         Self {
             geometry,
@@ -72,9 +83,12 @@ impl Load {
             step: Step::Look,
             half: 0,
             offset: geometry.word(),
+            header: Header { crc: 0, len: 0 },
+            done: 0,
+            crc: DataCrc::new(),
             below: u32::MAX,
-            best: None,
-            reads: None,
+            reads: 0,
+            is_whole: false,
             found: None,
             other_format: None,
         }
@@ -83,7 +97,7 @@ impl Load {
     /// Looks again, for an older one.
     pub(crate) fn older_than(&mut self, found: &Found) {
         (self.step, self.half, self.offset) = (Step::Look, 0, self.geometry.word());
-        (self.below, self.best, self.reads, self.found) = (found.sequence, None, None, None);
+        (self.below, self.reads, self.is_whole, self.found) = (found.sequence, 0, false, None);
     }
 
     fn address(&self, offset: u32) -> u32 {
@@ -95,13 +109,13 @@ impl Load {
         self.step = Step::Look;
     }
 
-    fn look(&mut self) -> Option<Io> {
+    fn look(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let word = self.geometry.word();
         if self.offset + word > metadata_half(self.geometry) {
             return self.end_half();
         }
         self.step = Step::Seen;
-        Some(Io::read(self.address(self.offset), word, Place::Scratch))
+        Some(cells.read(self.address(self.offset), word))
     }
 
     fn end_half(&mut self) -> Option<Io> {
@@ -129,45 +143,58 @@ impl Load {
     }
 
     /// Reads the header and as much of the data as there is memory for.
-    fn read(&mut self, header: Header, cells: &Cells<'_>) -> Io {
-        self.step = Step::Data(header);
+    fn read(&mut self, header: Header, cells: &mut Cells<'_>) -> Io {
+        self.step = Step::Data;
+        self.header = header;
         let len = self.geometry.item_span(header.len.into()).min(self.room(cells));
-        Io::read(self.address(self.offset), len, Place::Record)
+        cells.read_record(self.address(self.offset), len)
     }
 
     fn room(&self, cells: &Cells<'_>) -> u32 {
         cells.record.len() as u32 & !(self.geometry.word() - 1)
     }
 
-    fn data(&mut self, header: Header, cells: &Cells<'_>) -> Option<Io> {
+    /// The data in memory, or as much of them as there is memory for.
+    fn in_memory<'b>(&self, cells: &'b Cells<'_>) -> &'b [u8] {
         let word = self.geometry.word();
-        let end = (word + u32::from(header.len)).min(self.room(cells));
-        let mut crc = DataCrc::new();
-        crc.update(cells.record(end).get(word as usize..).unwrap_or_default());
-        self.more(header, crc, end - word, cells)
+        let end = (word + u32::from(self.header.len)).min(self.room(cells));
+        cells.record(end).get(word as usize..).unwrap_or_default()
     }
 
-    fn more(&mut self, header: Header, crc: DataCrc, done: u32, cells: &Cells<'_>) -> Option<Io> {
-        let left = u32::from(header.len).saturating_sub(done);
+    /// Another piece of the data was read.
+    fn add(&mut self, data: &[u8]) {
+        self.crc.update(data);
+        self.done += data.len() as u32;
+    }
+
+    fn left(&self) -> u32 {
+        u32::from(self.header.len).saturating_sub(self.done)
+    }
+
+    fn more(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let left = self.left();
         if left == 0 {
-            self.judge(header, crc.end(), cells);
+            self.judge(cells);
             return None;
         }
-        self.step = Step::More(header, crc, done);
-        let at = self.address(self.offset + self.geometry.word() + done);
-        Some(Io::read(at, self.geometry.round_up(left).min(SCRATCH as u32), Place::Scratch))
+        self.step = Step::More;
+        let at = self.address(self.offset + self.geometry.word() + self.done);
+        Some(cells.read(at, self.geometry.round_up(left).min(SCRATCH as u32)))
     }
 
-    fn judge(&mut self, header: Header, crc: u32, cells: &Cells<'_>) {
-        let is_whole = crc == header.crc;
-        if let (Some(reads), Some(best)) = (self.reads, self.best) {
+    fn judge(&mut self, cells: &Cells<'_>) {
+        let header = self.header;
+        let is_whole = core::mem::replace(&mut self.crc, DataCrc::new()).end() == header.crc;
+        if self.reads != 0 {
             // It was chosen, and this was another look at it.
             self.step = Step::Choose;
-            self.reads = reads.checked_sub(1);
-            if is_whole {
-                self.found = Some(best);
-            } else if reads == 0 {
-                self.older_than(&best);
+            self.reads -= 1;
+            self.is_whole = is_whole;
+            if self.reads == 0
+                && !is_whole
+                && let Some(found) = self.found
+            {
+                self.older_than(&found);
             }
             return;
         }
@@ -176,11 +203,10 @@ impl Load {
             return self.go_on(word);
         }
         self.go_on(self.geometry.item_span(header.len.into()));
-        let end = (word + u32::from(header.len)).min(self.room(cells));
-        match SnapshotHead::number(cells.record(end).get(word as usize..).unwrap_or_default()) {
+        match SnapshotHead::number(self.in_memory(cells)) {
             Some((FORMAT, sequence)) => {
-                if sequence < self.below && self.best.is_none_or(|best| best.sequence <= sequence) {
-                    self.best = Some(Found { half: self.half, offset, header, sequence });
+                if sequence < self.below && self.found.is_none_or(|found| found.sequence <= sequence) {
+                    self.found = Some(Found { half: self.half, offset, header, sequence });
                 }
             }
             Some((format, _)) => self.other_format = Some(format),
@@ -188,37 +214,42 @@ impl Load {
         }
     }
 
-    fn choose(&mut self, cells: &Cells<'_>) -> Option<Io> {
+    fn choose(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         self.step = Step::Done;
-        let best = self.best.filter(|_| self.other_format.is_none())?;
-        (self.half, self.offset) = (best.half, best.offset);
-        if self.found.is_some() {
-            let len = self.geometry.item_span(best.len());
-            return (len <= self.room(cells))
-                .then(|| Io::program(self.address(self.offset), len, Place::Record));
+        self.found = self.found.filter(|_| self.other_format.is_none());
+        let found = self.found?;
+        (self.half, self.offset) = (found.half, found.offset);
+        if self.is_whole {
+            let len = self.geometry.item_span(found.len());
+            return (len <= self.room(cells)).then(|| cells.program_record(self.address(self.offset), len));
         }
-        self.reads = self.reads.or(Some(READS));
-        Some(self.read(best.header, cells))
+        if self.reads == 0 {
+            self.reads = READS;
+        }
+        Some(self.read(found.header, cells))
     }
 }
 
 impl Job for Load {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         loop {
-            let io = match core::mem::replace(&mut self.step, Step::Done) {
-                Step::Look => self.look(),
+            let io = match self.step {
+                Step::Look => self.look(cells),
                 Step::Seen => self.seen(cells),
-                Step::Data(header) => self.data(header, cells),
-                Step::More(header, mut crc, done) => {
-                    let got = u32::from(header.len).saturating_sub(done).min(SCRATCH as u32);
-                    crc.update(cells.scratch(got));
-                    self.more(header, crc, done + got, cells)
+                Step::Data => {
+                    (self.crc, self.done) = (DataCrc::new(), 0);
+                    self.add(self.in_memory(cells));
+                    self.more(cells)
+                }
+                Step::More => {
+                    self.add(cells.scratch(self.left().min(SCRATCH as u32)));
+                    self.more(cells)
                 }
                 Step::Choose => self.choose(cells),
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A walk over a ring's items, oldest first: the only way in which records are read and removed.
 
 use crate::{
-    io::{Cells, Erase, Io, Job, JobFault, Place},
+    io::{Cells, Io, Job},
     item::{Header, Judgement},
     pages::Slot,
     ring::Ring,
@@ -70,32 +70,32 @@ enum Step {
     /// It was read.
     Slot,
     /// An item's data were read.
-    Data(Header),
+    Data,
     /// An item was removed: because the visitor said so, or because it is none.
-    Removed {
-        header: Header,
-        verdict: Option<Visit>,
-    },
+    Removed(Option<Visit>),
     /// The page has no more items.
     Leave,
-    /// The page is being erased.
-    Erase,
+    /// The page was erased.
+    Erased,
     Done,
 }
 
 /// A walk that is under way.
+#[repr(C)]
 pub(crate) struct Walk<'w> {
-    ring: &'w mut Ring,
-    eyes: &'w mut dyn Eyes,
-    scope: Scope,
-    page: u16,
-    offset: u32,
+    // The small fields first, as in `Ring`.
     step: Step,
-    erase: Erase,
     /// Something pending was passed: the ring's front is not this walk's any more.
     has_kept: bool,
     /// An item did not add up and is read once more.
     is_second_look: bool,
+    page: u16,
+    scope: Scope,
+    offset: u32,
+    ring: &'w mut Ring,
+    eyes: &'w mut dyn Eyes,
+    /// The item that was read.
+    header: Header,
     pub(crate) walked: Walked,
 }
 
@@ -106,13 +106,13 @@ impl<'w> Walk<'w> {
             Scope::Page(page) => (page, ring.pages.geometry.first_item()),
         };
         Self {
-            erase: ring.pages.erase(page),
             ring,
             eyes,
             scope,
             page,
             offset,
             step: Step::Look,
+            header: Header { crc: 0, len: 0 },
             has_kept: false,
             is_second_look: false,
             walked: Walked::default(),
@@ -133,32 +133,29 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn pass_by(&mut self, header: &Header) {
-        self.go_to(self.ring.pages.after(self.offset, header));
+    fn pass_by(&mut self) {
+        self.go_to(self.ring.pages.after(self.offset, &self.header));
     }
 
-    fn show(&mut self, header: &Header, sight: Sight, cells: &Cells<'_>) -> Visit {
-        let span = self.ring.pages.geometry.item_span(header.len.into());
+    fn show(&mut self, sight: Sight, cells: &Cells<'_>) -> Visit {
+        let len = self.header.len.into();
+        let span = self.ring.pages.geometry.item_span(len);
         let here = Here { page: self.page, sight, corrupt: self.walked.corrupt, span };
-        self.eyes.see(cells.record(header.len.into()), here)
+        self.eyes.see(cells.record(len), here)
     }
 
-    fn remove(&mut self, header: Header, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
-        self.step = Step::Removed { header, verdict };
-        header.popped().put(cells.scratch_mut());
-        Io::program(
-            self.ring.pages.address(self.page, self.offset),
-            self.ring.pages.geometry.word(),
-            Place::Scratch,
-        )
+    fn remove(&mut self, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {
+        self.step = Step::Removed(verdict);
+        self.header.popped().put(cells.scratch_mut());
+        cells.program(self.ring.pages.address(self.page, self.offset), self.ring.pages.geometry.word())
     }
 
-    fn obey(&mut self, verdict: Visit, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+    fn obey(&mut self, verdict: Visit, cells: &mut Cells<'_>) -> Option<Io> {
         match verdict {
-            Visit::Remove | Visit::RemoveAndStop => return Some(self.remove(header, Some(verdict), cells)),
+            Visit::Remove | Visit::RemoveAndStop => return Some(self.remove(Some(verdict), cells)),
             Visit::Keep => {
                 self.has_kept = true;
-                self.pass_by(&header);
+                self.pass_by();
             }
             Visit::Stop => self.step = Step::Done,
         }
@@ -172,34 +169,36 @@ impl<'w> Walk<'w> {
             Slot::Spent => self.go_to(self.offset + pages.geometry.word()),
             Slot::End => self.step = Step::Leave,
             Slot::Item { header, void } => {
+                self.header = header;
                 let len = pages.geometry.round_up(header.len.into());
                 if header.is_popped() && (self.is_whole_ring() || void) {
-                    self.pass_by(&header);
+                    self.pass_by();
                 } else if len as usize <= cells.record.len() {
-                    self.step = Step::Data(header);
+                    self.step = Step::Data;
                     let at = pages.address(self.page, self.offset + pages.geometry.word());
-                    return Some(Io::read(at, len, Place::Record));
+                    return Some(cells.read_record(at, len));
                 } else if self.is_whole_ring() {
                     // No record of ours is that long.
                     self.walked.corrupt += 1;
-                    return Some(self.remove(header, None, cells));
+                    return Some(self.remove(None, cells));
                 } else {
-                    self.pass_by(&header);
+                    self.pass_by();
                 }
             }
         }
         None
     }
 
-    fn judge(&mut self, header: Header, cells: &mut Cells<'_>) -> Option<Io> {
+    fn judge(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
+        let header = self.header;
         let judgement = header.judge(cells.record(header.len.into()));
         if header.is_popped() || judgement == Judgement::Whole {
             let sight = if header.is_popped() { Sight::Gone } else { Sight::Pending };
-            let verdict = self.show(&header, sight, cells);
-            return self.obey(verdict, header, cells);
+            let verdict = self.show(sight, cells);
+            return self.obey(verdict, cells);
         }
         if !self.is_whole_ring() {
-            self.pass_by(&header);
+            self.pass_by();
             return None;
         }
         if judgement == Judgement::Corrupt {
@@ -211,10 +210,10 @@ impl<'w> Walk<'w> {
             self.walked.corrupt += 1;
         }
         // The cells of a removal that was cut may be weak, and the record be back the next time: it is finished now.
-        Some(self.remove(header, None, cells))
+        Some(self.remove(None, cells))
     }
 
-    fn leave(&mut self) {
+    fn leave(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let ring = &*self.ring;
         let (next, first_item) = (ring.pages.next(self.page), ring.pages.geometry.first_item());
         if self.scope != Scope::Pending || self.page == ring.tail {
@@ -224,14 +223,16 @@ impl<'w> Walk<'w> {
             self.page = next;
             self.go_to(first_item);
         } else {
-            self.erase = ring.pages.erase(self.page);
-            self.step = Step::Erase;
+            let io = ring.pages.erase(self.page).begin(cells);
+            self.step = Step::Erased;
+            return Some(io);
         }
+        None
     }
 }
 
 impl Job for Walk<'_> {
-    fn next(&mut self, cells: &mut Cells<'_>) -> Result<Option<Io>, JobFault> {
+    fn next(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         loop {
             let io = match self.step {
                 Step::Look => {
@@ -243,39 +244,32 @@ impl Job for Walk<'_> {
                         None
                     } else {
                         self.step = Step::Slot;
-                        Some(Io::read(pages.address(self.page, self.offset), len, Place::Scratch))
+                        Some(cells.read(pages.address(self.page, self.offset), len))
                     }
                 }
                 Step::Slot => self.see(cells),
-                Step::Data(header) => self.judge(header, cells),
-                Step::Removed { header, verdict } => {
+                Step::Data => self.judge(cells),
+                Step::Removed(verdict) => {
                     if verdict.is_some() {
-                        self.show(&header, Sight::Removed, cells);
+                        self.show(Sight::Removed, cells);
                     }
-                    self.pass_by(&header);
+                    self.pass_by();
                     if verdict == Some(Visit::RemoveAndStop) {
                         self.step = Step::Done;
                     }
                     None
                 }
-                Step::Leave => {
-                    self.leave();
+                Step::Leave => self.leave(cells),
+                Step::Erased => {
+                    self.ring.erases += 1;
+                    self.page = self.ring.pages.next(self.page);
+                    self.go_to(self.ring.pages.geometry.first_item());
                     None
                 }
-                Step::Erase => {
-                    let io = self.erase.next(cells)?;
-                    if io.is_none() {
-                        let next = self.ring.pages.next(self.page);
-                        self.ring.erases += 1;
-                        self.page = next;
-                        self.go_to(self.ring.pages.geometry.first_item());
-                    }
-                    io
-                }
-                Step::Done => return Ok(None),
+                Step::Done => return None,
             };
             if io.is_some() {
-                return Ok(io);
+                return io;
             }
         }
     }
