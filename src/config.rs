@@ -6,6 +6,7 @@ use heapless::Vec;
 
 use crate::{
     DeviceId, Geometry, LaneSpan, Layout, LayoutError,
+    io::SCRATCH,
     layout::{LANES_MAX, metadata_pages},
     ledger::snapshot_max,
     stored::Stored,
@@ -17,7 +18,7 @@ pub(crate) const PAGES_MIN: u16 = 2;
 /// The boot check keeps the state of so many pages in the buffer, four to a byte.
 pub(crate) const PAGES_MAX: u16 = 4096;
 
-const _: () = assert!(buffer_size(1, 0) >= PAGES_MAX as usize / 4);
+const _: () = assert!(buffer_size(1, 0) - SCRATCH >= PAGES_MAX as usize / 4);
 
 /// What `enqueue` does when a lane has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,5 +175,5 @@ pub const fn buffer_size(lanes: usize, record: usize) -> usize {
     // The boot check reads the last record with its header.
     let stored = word + stored_max(record, word);
     let snapshot = word + snapshot_max(lanes).next_multiple_of(word);
-    if stored > snapshot { stored } else { snapshot }
+    SCRATCH + if stored > snapshot { stored } else { snapshot }
 }

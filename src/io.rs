@@ -50,25 +50,23 @@ pub(crate) struct Cells<'b> {
     #[cfg(feature = "outbox")]
     chore: Chore,
     /// Headers, marks, and whatever is only looked at.
-    scratch: Scratch,
+    scratch: &'b mut [u8],
 }
-
-/// Drivers with a DMA want their buffers aligned.
-#[repr(align(4))]
-struct Scratch([u8; SCRATCH]);
 
 /// Enough for three of the widest words.
 pub(crate) const SCRATCH: usize = 128;
 
 impl<'b> Cells<'b> {
-    pub(crate) fn new(record: &'b mut [u8]) -> Self {
+    /// Memory for a record or a snapshot, and `SCRATCH` bytes in front of it.
+    pub(crate) fn new(buffer: &'b mut [u8]) -> Self {
+        let (scratch, record) = buffer.split_at_mut_checked(SCRATCH).unwrap_or_default();
         let operation = Operation { act: Act::Read, at: 0, len: 0 };
         Self {
             record,
             operation,
             #[cfg(feature = "outbox")]
             chore: Chore::NONE,
-            scratch: Scratch([0; SCRATCH]),
+            scratch,
         }
     }
 
@@ -101,11 +99,11 @@ impl<'b> Cells<'b> {
     }
 
     pub(crate) fn scratch(&self, len: u32) -> &[u8] {
-        self.scratch.0.get(..len as usize).unwrap_or_default()
+        self.scratch.get(..len as usize).unwrap_or_default()
     }
 
-    pub(crate) fn scratch_mut(&mut self) -> &mut [u8; SCRATCH] {
-        &mut self.scratch.0
+    pub(crate) fn scratch_mut(&mut self) -> &mut [u8] {
+        self.scratch
     }
 
     pub(crate) fn record(&self, len: u32) -> &[u8] {
@@ -116,7 +114,7 @@ impl<'b> Cells<'b> {
     fn place(&mut self) -> &mut [u8] {
         let cells = match self.operation.act {
             Act::ReadRecord | Act::ProgramRecord => &mut *self.record,
-            _ => &mut self.scratch.0,
+            _ => &mut *self.scratch,
         };
         cells.get_mut(..self.operation.len as usize).unwrap_or_default()
     }

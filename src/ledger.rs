@@ -51,16 +51,27 @@ pub(crate) const DEAD_LETTERS: u8 = 0xff;
 /// cut the rest is done at the next boot. Doing it again when it is done already changes nothing.
 // With this representation page and key lie at one place in all of them, so that one code serves them all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Intent {
+pub(crate) struct Intent {
+    pub(crate) act: Act,
+    pub(crate) ring: u8,
+    pub(crate) page: u16,
+    /// Why a record is parked; else it does not matter.
+    pub(crate) cause: Cause,
+    /// The record in question; of a page that is evicted, the last on it.
+    pub(crate) key: Key,
+}
+
+/// What is intended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
     /// Erase every ring and take a new incarnation.
     Clear,
-    /// Erase this page of a ring, if `last` still is the last record on it.
-    Evict { ring: u8, page: u16, last: Key },
+    /// Erase this page of a ring, if that still is the last record on it.
+    Evict,
     /// Remove this record.
-    Remove { ring: u8, page: u16, key: Key },
+    Remove,
     /// Move this record to the dead letters.
-    Park { lane: u8, page: u16, key: Key, cause: Cause },
+    Park,
 }
 
 /// A lane's part of the snapshot.
@@ -119,42 +130,32 @@ pub(crate) const fn snapshot_max(lanes: usize) -> usize {
 const _: () =
     assert!(2 * Geometry::WORD_MAX + snapshot_max(LANES_MAX).next_multiple_of(Geometry::WORD_MAX) <= 4096);
 
-/// What stands before the ledger in a snapshot; it can be read whatever the number of lanes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SnapshotHead {
-    /// The highest wins.
-    pub(crate) sequence: u32,
-    pub(crate) layout: Layout,
+/// The version and the number of a snapshot, whatever the version. `None` for what is no snapshot.
+pub(crate) fn snapshot_number(bytes: &[u8]) -> Option<(u8, u32)> {
+    let mut walk = Walk::reading(bytes);
+    let (mut first, mut sequence) = (0, 0);
+    walk.byte(&mut first);
+    walk.u32(&mut sequence);
+    walk.end().filter(|_| first & SNAPSHOT != 0).map(|_| (first & !SNAPSHOT, sequence))
 }
 
-impl SnapshotHead {
-    /// The version and the number of a snapshot, whatever the version. `None` for what is no snapshot.
-    pub(crate) fn number(bytes: &[u8]) -> Option<(u8, u32)> {
-        let mut walk = Walk::reading(bytes);
-        let (mut first, mut sequence) = (0, 0);
-        walk.byte(&mut first);
-        walk.u32(&mut sequence);
-        walk.end().filter(|_| first & SNAPSHOT != 0).map(|_| (first & !SNAPSHOT, sequence))
-    }
+/// Reads what stands before the ledger in a snapshot, which can be read whatever the number of lanes: the snapshot's number
+/// and the region's layout. What follows it is the ledger. `None` for bytes that are no snapshot of this format.
+pub(crate) fn read_head<'b>(bytes: &'b [u8], layout: &mut Layout) -> Option<(u32, &'b [u8])> {
+    let mut sequence = 0;
+    let mut walk = Walk::reading(bytes);
+    walk_head(&mut sequence, layout, &mut walk);
+    Some((sequence, bytes.get(walk.end()?..)?))
+}
 
-    /// Reads the head; what follows it is the ledger. `None` for bytes that are no snapshot of this format.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let mut head = Self { sequence: 0, layout: Layout::blank() };
-        let mut walk = Walk::reading(bytes);
-        head.walk(&mut walk);
-        let rest = bytes.get(walk.end()?..)?;
-        Some((head, rest))
+fn walk_head(sequence: &mut u32, layout: &mut Layout, walk: &mut Walk<'_>) {
+    let mut first = SNAPSHOT | FORMAT;
+    walk.byte(&mut first);
+    if first != SNAPSHOT | FORMAT {
+        walk.fail();
     }
-
-    fn walk(&mut self, walk: &mut Walk<'_>) {
-        let mut first = SNAPSHOT | FORMAT;
-        walk.byte(&mut first);
-        if first != SNAPSHOT | FORMAT {
-            walk.fail();
-        }
-        walk.u32(&mut self.sequence);
-        self.layout.walk(walk);
-    }
+    walk.u32(sequence);
+    layout.walk(walk);
 }
 
 impl<const LANES: usize> Ledger<LANES> {
@@ -187,11 +188,12 @@ impl<const LANES: usize> Ledger<LANES> {
     pub(crate) fn encode(
         &mut self,
         buffer: &mut [u8],
-        head: &mut SnapshotHead,
+        sequence: u32,
+        layout: &mut Layout,
         geometry: Geometry,
     ) -> Option<usize> {
         let mut walk = Walk::writing(buffer);
-        head.walk(&mut walk);
+        walk_head(&mut { sequence }, layout, &mut walk);
         self.walk(&mut walk);
         let used = walk.end()?;
         let padded = geometry.round_up(used as u32) as usize;
@@ -202,7 +204,7 @@ impl<const LANES: usize> Ledger<LANES> {
     fn walk(&mut self, walk: &mut Walk<'_>) {
         walk.u32(&mut self.incarnation);
         walk.u32(&mut self.boot);
-        walk.option(&mut self.intent, Intent::Clear, Intent::walk);
+        walk.option(&mut self.intent, Intent::clear(), Intent::walk);
         // A region may have had fewer lanes; those that were added begin as they are.
         let lanes = walk.count(LANES, LANES);
         self.lanes.iter_mut().take(lanes).for_each(|lane| lane.walk(walk));
@@ -247,35 +249,29 @@ impl LaneLedger {
 }
 
 impl Intent {
+    pub(crate) const fn clear() -> Self {
+        Self::new(Act::Clear, 0, 0, NO_KEY)
+    }
+
+    pub(crate) const fn new(act: Act, ring: u8, page: u16, key: Key) -> Self {
+        Self { act, ring, page, cause: Cause::Rejected, key }
+    }
+
     #[inline(never)]
     fn walk(&mut self, walk: &mut Walk<'_>) {
-        let number = match self {
-            Self::Clear => 0,
-            Self::Evict { .. } => 1,
-            Self::Remove { .. } => 2,
-            Self::Park { .. } => 3,
+        self.act = match walk.choice(self.act as u8, 4) {
+            0 => Act::Clear,
+            1 => Act::Evict,
+            2 => Act::Remove,
+            _ => Act::Park,
         };
-        let read = walk.choice(number, 4);
-        // When it is written, it stays as it is.
-        if read != number {
-            let (ring, page, key) = (0, 0, NO_KEY);
-            *self = match read {
-                0 => Self::Clear,
-                1 => Self::Evict { ring, page, last: key },
-                2 => Self::Remove { ring, page, key },
-                _ => Self::Park { lane: ring, page, key, cause: Cause::Rejected },
-            };
+        if self.act != Act::Clear {
+            walk.byte(&mut self.ring);
+            walk.u16(&mut self.page);
+            walk_key(&mut self.key, walk);
         }
-        if let Self::Evict { ring, page, last: key }
-        | Self::Remove { ring, page, key }
-        | Self::Park { lane: ring, page, key, .. } = self
-        {
-            walk.byte(ring);
-            walk.u16(page);
-            walk_key(key, walk);
-        }
-        if let Self::Park { cause, .. } = self {
-            cause.walk(walk);
+        if self.act == Act::Park {
+            self.cause.walk(walk);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     io::{Cells, Erase, Io, Job, SCRATCH},
     item::{Header, data_crc},
     layout::metadata_half,
-    ledger::{Ledger, SnapshotHead},
+    ledger::Ledger,
     snapshots::Found,
 };
 
@@ -60,15 +60,14 @@ impl Metadata {
     pub(crate) fn write<const LANES: usize>(
         &mut self,
         cells: &mut Cells<'_>,
-        layout: &Layout,
+        layout: &mut Layout,
         ledger: &mut Ledger<LANES>,
     ) -> Option<Write<'_>> {
         // A write that failed may still have left its snapshot there: no number is used twice.
         self.sequence = self.sequence.saturating_add(1);
         let word = self.geometry.word();
         let (head, data) = cells.record.split_at_mut_checked(word as usize)?;
-        let mut snapshot = SnapshotHead { sequence: self.sequence, layout: layout.clone() };
-        let len = ledger.encode(data, &mut snapshot, self.geometry)?;
+        let len = ledger.encode(data, self.sequence, layout, self.geometry)?;
         let header = Header { crc: data_crc(data.get(..len)?), len: len as u16 };
         header.put(head);
         Some(Write { metadata: self, len: word + len as u32, tries: TRIES, at: (0, 0), step: Step::Start })

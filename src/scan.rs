@@ -30,7 +30,7 @@ use crate::{
     account::Account,
     io::{Cells, Fault, drive_reading},
     layout::{LANES_MAX, metadata_half, metadata_pages},
-    ledger::{LATE, LaneLedger, Ledger, SnapshotHead},
+    ledger::{LATE, LaneLedger, Ledger, read_head},
     snapshots::Load,
 };
 
@@ -182,7 +182,8 @@ pub async fn metadata<F: ReadNorFlash>(
 }
 
 fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
-    let (SnapshotHead { sequence, layout }, ledger) = SnapshotHead::decode(snapshot)?;
+    let mut layout = Layout::blank();
+    let (sequence, ledger) = read_head(snapshot, &mut layout)?;
     let ledger = Ledger::<LANES_MAX>::decode(ledger)?;
     let counters = |lane: &LaneLedger| Counters { ceiling: lane.ceiling, next: lane.next };
     let lanes = layout.lanes.len();

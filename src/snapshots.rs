@@ -6,7 +6,7 @@ use crate::{
     io::{Cells, Io, Job, SCRATCH, is_blank},
     item::{DataCrc, Header},
     layout::metadata_half,
-    ledger::SnapshotHead,
+    ledger::snapshot_number,
 };
 
 /// How often a snapshot is read until it is whole: one that was not written to its end may be so by chance.
@@ -203,7 +203,7 @@ impl Load {
             return self.go_on(word);
         }
         self.go_on(self.geometry.item_span(header.len.into()));
-        match SnapshotHead::number(self.in_memory(cells)) {
+        match snapshot_number(self.in_memory(cells)) {
             Some((FORMAT, sequence)) => {
                 if sequence < self.below && self.found.is_none_or(|found| found.sequence <= sequence) {
                     self.found = Some(Found { half: self.half, offset, header, sequence });

@@ -5,9 +5,9 @@ use core::cell::Cell;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Key, Kind, codec::Walk};
 #[cfg(feature = "outbox")]
 use crate::{Geometry, io::fill};
-use crate::{Key, Kind, codec::Walk};
 
 /// The version of the stored record, in the low half of its first byte. Zero is not a version: the boot check
 /// zeroes the first word of a record that was never finished.
@@ -44,23 +44,21 @@ pub enum Cause {
 }
 
 /// A record as it lies in the ring.
-// In this order, what is asked for most lies where a small chip reaches it with short code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[repr(C)]
 pub struct Stored<'a> {
     /// Its name.
     pub key: Key,
     /// What its body is.
     pub kind: Kind,
-    /// Why it is a dead letter, if it is one.
-    pub cause: Option<Cause>,
-    /// What it is about, if it was enqueued to supersede.
-    pub tag: Option<Tag>,
-    /// The application's postcard bytes.
-    pub body: &'a [u8],
     /// When it was enqueued.
     pub time: Timestamp,
+    /// What it is about, if it was enqueued to supersede.
+    pub tag: Option<Tag>,
+    /// Why it is a dead letter, if it is one.
+    pub cause: Option<Cause>,
+    /// The application's postcard bytes.
+    pub body: &'a [u8],
 }
 
 impl<'a> Stored<'a> {

@@ -8,7 +8,7 @@ use crate::{
     clock::WallClock,
     event::Channel,
     io::Cells,
-    ledger::{DEAD_LETTERS, Former, Intent, LaneLedger, Ledger, Tagged},
+    ledger::{Act, DEAD_LETTERS, Former, Intent, LaneLedger, Ledger, Tagged},
     list::{take_at, take_where},
     metadata::{Metadata, Write},
     rings::Youngest,
@@ -17,16 +17,16 @@ use crate::{
 /// What is known of a lane only until the power goes.
 #[repr(C)]
 pub(crate) struct Lane {
+    /// The next counter.
+    pub(super) next: u64,
+    /// The ceiling that is durable: counters below it may be handed out.
+    pub(super) ceiling: u64,
     /// Records parked since something was last delivered.
     pub(super) parked_in_a_row: u8,
     /// The depth was known before records were removed, and is again when all of them are.
     pub(super) was_exact: bool,
     /// The newest snapshot says how many records there are: it has to be replaced before one is removed.
     pub(super) is_counted: bool,
-    /// The next counter.
-    pub(super) next: u64,
-    /// The ceiling that is durable: counters below it may be handed out.
-    pub(super) ceiling: u64,
     /// A counter that was taken for a record whose append has begun and has not returned.
     pub(super) minting: Option<u64>,
     pub(super) config: LaneConfig,
@@ -174,7 +174,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
             ledger.next = lane.next;
             lane.is_counted = ledger.count.is_some();
         }
-        metadata.write(cells, &self.layout, &mut self.ledger)
+        metadata.write(cells, &mut self.layout, &mut self.ledger)
     }
 
     pub(super) fn written(&mut self) {
@@ -197,7 +197,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         if let Some(ledger) = self.kept(lane) {
             take_where(&mut ledger.attempts, |attempts| attempts.key == key);
         }
-        self.intend(Intent::Park { lane, page, key, cause });
+        self.intend(Intent { cause, ..Intent::new(Act::Park, lane, page, key) });
     }
 
     /// A ring was checked. Continues a lane where the last boot left it; later, finds out what became of the record

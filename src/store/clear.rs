@@ -28,7 +28,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Clear {
             for (entry, records) in &self.entries {
                 core.books.give_up(*entry, *records);
             }
-            core.books.intend(Intent::Clear);
+            core.books.intend(Intent::clear());
         }
         next.map(|ring| Work::Walk(ring, Scope::Pending, Look::Task))
     }

@@ -6,7 +6,7 @@ use embassy_sync::blocking_mutex::raw::RawMutex;
 use super::{Core, Task};
 use crate::{
     Cause, Clock, EnqueueError, Error, Event, Key, Kind, Stored, Tag, WhenFull,
-    ledger::{Intent, Tagged},
+    ledger::{Act, Intent, Tagged},
     rings::{Look, Work},
     stored::assemble,
     walk::Scope,
@@ -106,7 +106,8 @@ impl<'e> Enqueue<'e> {
             };
             let key = books.key(self.lane, counter);
             self.step = Step::TagSought(at, key);
-            return core.desk.seek(self.lane, page, key, Look::Find);
+            let sought = Intent::new(Act::Remove, self.lane, page, key);
+            return core.desk.seek(&sought, Look::Find);
         }
         if lane.next >= Key::COUNTER_LIMIT - LEASE {
             return self.refuse(Refusal::Exhausted);
@@ -180,7 +181,7 @@ impl<'e> Enqueue<'e> {
                     // What was pending there a moment ago was a removal that had been cut.
                     return desk.look(self.lane, Scope::Pending, Look::First);
                 };
-                core.books.intend(Intent::Evict { ring: self.lane, page: oldest, last });
+                core.books.intend(Intent::new(Act::Evict, self.lane, oldest, last));
                 return None;
             }
         };

@@ -8,7 +8,7 @@ use crate::{
     Clock, Config, Error, Event, Geometry, Layout, OpenError,
     event::Channel,
     io::{Cells, drive},
-    ledger::SnapshotHead,
+    ledger::read_head,
     metadata::Metadata,
     pages::Pages,
     rings::{Rings, Work},
@@ -100,10 +100,10 @@ impl Open {
             return None;
         };
         // A whole snapshot that cannot be read is one of more lanes, or made by nobody.
-        let Some((head, ledger)) = SnapshotHead::decode(found.snapshot(core.geometry, &core.cells)) else {
+        let snapshot = found.snapshot(core.geometry, &core.cells);
+        let Some((_, ledger)) = read_head(snapshot, &mut self.old) else {
             return Some(Refusal::Unreadable);
         };
-        self.old = head.layout;
         if self.old.device != books.layout.device {
             return Some(Refusal::OtherOwner);
         }
@@ -193,10 +193,10 @@ pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
     let cells = &mut Cells::new(buffer);
     let mut load = Load::new(geometry, config.origin);
     drive(flash, cells, &mut load).await.map_err(Error::from)?;
-    let found = load.found.and_then(|found| SnapshotHead::decode(found.snapshot(geometry, cells)));
-    let found = found.map(|(head, _)| head.layout);
+    let mut old = Layout::blank();
+    let is_ours = load.found.and_then(|found| read_head(found.snapshot(geometry, cells), &mut old)).is_some();
     // The rings first: as long as the metadata stand, the region is not taken for an empty one.
-    for span in wanted.rings().chain(found.iter().flat_map(Layout::rings)) {
+    for span in wanted.rings().chain(Some(&old).filter(|_| is_ours).into_iter().flat_map(Layout::rings)) {
         let end = u64::from(config.origin) + u64::from(span.end()) * u64::from(geometry.page());
         if end <= flash.capacity() as u64 {
             let pages = Pages::new(geometry, config.origin, span);

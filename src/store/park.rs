@@ -6,7 +6,7 @@ use heapless::Vec;
 use super::{Books, Core, Task, tidy::final_reason};
 use crate::{
     Clock, Entry, Key, Reason, Stored,
-    ledger::{DEAD_LETTERS, Intent, LATE},
+    ledger::{Act, DEAD_LETTERS, Intent, LATE},
     list::take_where,
     rings::{Look, Work},
     walk::{Here, Scope, Visit},
@@ -90,7 +90,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Discard {
             self.is_discarded = true;
             core.books.give_up(Entry::of(key, reason), 1);
             take_where(&mut core.books.ledger.late, |late| *late == key);
-            core.books.intend(Intent::Remove { ring: DEAD_LETTERS, page, key });
+            core.books.intend(Intent::new(Act::Remove, DEAD_LETTERS, page, key));
         }
         self.letter.look()
     }

@@ -5,7 +5,7 @@ use embassy_sync::blocking_mutex::raw::RawMutex;
 use super::{Books, Core};
 use crate::{
     Cause, Clock, Entry, Event, Key, Reason, Stored,
-    ledger::{DEAD_LETTERS, Intent, Tagged},
+    ledger::{Act, DEAD_LETTERS, Intent, Tagged},
     list::take_where,
     rings::{Look, Rings, Work},
     snapshots::Found,
@@ -60,9 +60,9 @@ impl Desk {
     }
 
     /// Makes ready for a walk that seeks a record on a page.
-    pub(super) fn seek(&mut self, ring: u8, page: u16, key: Key, look: Look) -> Option<Work> {
-        self.sought = Some(key);
-        self.look(ring, Scope::Page(page), look)
+    pub(super) fn seek(&mut self, intent: &Intent, look: Look) -> Option<Work> {
+        self.sought = Some(intent.key);
+        self.look(intent.ring, Scope::Page(intent.page), look)
     }
 
     pub(super) fn visit<M: RawMutex, C: Clock, const LANES: usize>(
@@ -165,7 +165,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
                 return Some(Work::Commit);
             }
             let work = match self.books.ledger.intent {
-                Some(intent) => self.carry_on(intent),
+                Some(intent) => self.carry_on(&intent),
                 None => return self.adopt(),
             };
             if work.is_some() {
@@ -177,53 +177,56 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     }
 
     /// The next piece of an intent; `None` when it is carried out. Everything may be done twice.
-    fn carry_on(&mut self, intent: Intent) -> Option<Work> {
+    fn carry_on(&mut self, intent: &Intent) -> Option<Work> {
         let step = self.desk.step;
-        match intent {
-            Intent::Clear => self.carry_on_clearing(),
-            Intent::Evict { ring, page, last } => {
+        match intent.act {
+            Act::Clear => self.carry_on_clearing(),
+            Act::Evict => {
                 self.desk.step = if step == Step::Begin { Step::Looked } else { Step::Removed };
                 match step {
-                    Step::Begin => self.desk.look(ring, Scope::Page(page), Look::Last),
+                    Step::Begin => self.desk.look(intent.ring, Scope::Page(intent.page), Look::Last),
                     // Unless the page holds others by now.
-                    Step::Looked if self.desk.key == Some(last) => Some(Work::Erase(ring, page)),
+                    Step::Looked if self.desk.key == Some(intent.key) => {
+                        Some(Work::Erase(intent.ring, intent.page))
+                    }
                     _ => None,
                 }
             }
-            Intent::Remove { ring, page, key } => self.remove(ring, page, key),
-            Intent::Park { lane, page, key, cause } => self.carry_on_parking(lane, page, key, cause),
+            Act::Remove => self.remove(intent),
+            Act::Park => self.carry_on_parking(intent),
         }
     }
 
-    fn remove(&mut self, ring: u8, page: u16, key: Key) -> Option<Work> {
+    fn remove(&mut self, intent: &Intent) -> Option<Work> {
         if self.desk.step != Step::Removed {
             self.desk.step = Step::Removed;
-            return self.desk.seek(ring, page, key, Look::Remove);
+            return self.desk.seek(intent, Look::Remove);
         }
         if self.desk.key.is_some() {
-            self.books.note_removed(ring, 1, self.desk.span);
+            self.books.note_removed(intent.ring, 1, self.desk.span);
         }
         None
     }
 
     /// Copies a record to the dead letters, unless that was done already, and removes it from its lane.
-    fn carry_on_parking(&mut self, lane: u8, page: u16, key: Key, cause: Cause) -> Option<Work> {
+    fn carry_on_parking(&mut self, intent: &Intent) -> Option<Work> {
+        let Intent { key, cause, .. } = *intent;
         let (next, work) = match self.desk.step {
-            Step::Begin | Step::RoomMade => (Step::Looked, self.desk.seek(lane, page, key, Look::Find)),
+            Step::Begin | Step::RoomMade => (Step::Looked, self.desk.seek(intent, Look::Find)),
             Step::Looked => {
                 let is_new = self.desk.key.is_some() && self.books.dead_youngest != Some(key);
                 match self.rewrite(cause).filter(|_| is_new) {
                     Some(len) => (Step::Copied, Some(Work::Push(DEAD_LETTERS, len))),
-                    None => return self.remove(lane, page, key),
+                    None => return self.remove(intent),
                 }
             }
             Step::Copied if self.desk.is_done => {
                 self.books.dead_youngest = Some(key);
-                return self.remove(lane, page, key);
+                return self.remove(intent);
             }
             Step::Copied => (Step::RoomSought, self.desk.look(DEAD_LETTERS, Scope::Pending, Look::First)),
             Step::RoomSought if self.rings.dead.has_open_page() => {
-                (Step::Looked, self.desk.seek(lane, page, key, Look::Find))
+                (Step::Looked, self.desk.seek(intent, Look::Find))
             }
             Step::RoomSought => {
                 let oldest = Scope::Page(self.rings.dead.head.0);
@@ -235,7 +238,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             }
             Step::RoomFree => (Step::RoomMade, Some(Work::Erase(DEAD_LETTERS, self.rings.dead.head.0))),
             Step::Removed | Step::Clear(..) => {
-                let _ = self.remove(lane, page, key);
+                let _ = self.remove(intent);
                 self.books.note_given_up(&Entry::of(key, Reason::Parked), 1);
                 self.books.publish(Event::Parked { key, cause });
                 return None;
@@ -296,7 +299,8 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             if old.is_some_and(|old| old.counter < new.counter) && self.desk.step == Step::Begin {
                 let Tagged { counter, page, .. } = old?;
                 self.desk.step = Step::Looked;
-                return self.desk.seek(at, page, self.books.key(at, counter), Look::Find);
+                let sought = Intent::new(Act::Remove, at, page, self.books.key(at, counter));
+                return self.desk.seek(&sought, Look::Find);
             }
             let removed = self.desk.key.filter(|_| self.desk.step == Step::Looked);
             self.desk.step = Step::Begin;
@@ -311,7 +315,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             self.books.must_commit = true;
             if let (Some(key), Some(old)) = (removed, old) {
                 self.books.give_up(Entry::of(key, Reason::Superseded), 1);
-                self.books.intend(Intent::Remove { ring: at, page: old.page, key });
+                self.books.intend(Intent::new(Act::Remove, at, old.page, key));
             }
             return Some(Work::Commit);
         }
