@@ -82,13 +82,15 @@ enum Step {
 }
 
 /// Writes a snapshot and sees that it is there. On failure the one before it still counts, or this one does.
+#[repr(C)]
 pub(crate) struct Write<'w> {
-    metadata: &'w mut Metadata,
-    len: u32,
+    // The small fields first, as in `Ring`.
     tries: u8,
+    step: Step,
+    len: u32,
     /// Half and offset.
     at: (u32, u32),
-    step: Step,
+    metadata: &'w mut Metadata,
 }
 
 impl Job for Write<'_> {

@@ -89,8 +89,8 @@ pub(crate) struct Walk<'w> {
     has_kept: bool,
     /// An item did not add up and is read once more.
     is_second_look: bool,
+    is_whole_ring: bool,
     page: u16,
-    scope: Scope,
     offset: u32,
     ring: &'w mut Ring,
     eyes: &'w mut dyn Eyes,
@@ -108,7 +108,7 @@ impl<'w> Walk<'w> {
         Self {
             ring,
             eyes,
-            scope,
+            is_whole_ring: scope == Scope::Pending,
             page,
             offset,
             step: Step::Look,
@@ -119,16 +119,12 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn is_whole_ring(&self) -> bool {
-        self.scope == Scope::Pending
-    }
-
     /// Goes on at an offset of this page.
     fn go_to(&mut self, offset: u32) {
         self.is_second_look = false;
         self.offset = offset;
         self.step = Step::Look;
-        if self.is_whole_ring() && !self.has_kept {
+        if self.is_whole_ring && !self.has_kept {
             self.ring.head = (self.page, offset);
         }
     }
@@ -171,13 +167,13 @@ impl<'w> Walk<'w> {
             Slot::Item { header, void } => {
                 self.header = header;
                 let len = pages.geometry.round_up(header.len.into());
-                if header.is_popped() && (self.is_whole_ring() || void) {
+                if header.is_popped() && (self.is_whole_ring || void) {
                     self.pass_by();
                 } else if len as usize <= cells.record.len() {
                     self.step = Step::Data;
                     let at = pages.address(self.page, self.offset + pages.geometry.word());
                     return Some(cells.read_record(at, len));
-                } else if self.is_whole_ring() {
+                } else if self.is_whole_ring {
                     // No record of ours is that long.
                     self.walked.corrupt += 1;
                     return Some(self.remove(None, cells));
@@ -197,7 +193,7 @@ impl<'w> Walk<'w> {
             let verdict = self.show(sight, cells);
             return self.obey(verdict, cells);
         }
-        if !self.is_whole_ring() {
+        if !self.is_whole_ring {
             self.pass_by();
             return None;
         }
@@ -216,7 +212,7 @@ impl<'w> Walk<'w> {
     fn leave(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let ring = &*self.ring;
         let (next, first_item) = (ring.pages.next(self.page), ring.pages.geometry.first_item());
-        if self.scope != Scope::Pending || self.page == ring.tail {
+        if !self.is_whole_ring || self.page == ring.tail {
             self.walked.is_complete = true;
             self.step = Step::Done;
         } else if self.has_kept {
