@@ -5,9 +5,9 @@ use core::cell::Cell;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, Kind, codec::Walk};
 #[cfg(feature = "outbox")]
 use crate::{Geometry, io::fill};
+use crate::{Key, Kind, codec::Walk};
 
 /// The version of the stored record, in the low half of its first byte. Zero is not a version: the boot check
 /// zeroes the first word of a record that was never finished.
