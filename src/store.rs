@@ -26,11 +26,11 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use self::{books::Books, tidy::Desk};
 use crate::{
-    Clock, Depth, DeviceId, Error, Geometry, Key, LaneStats, Stats, Stored,
+    Clock, Depth, DeviceId, Error, Geometry, LaneStats, Stats, Stored,
     io::{Cells, Fault, drive},
     ledger::DEAD_LETTERS,
     ring::Push,
-    rings::{AnyJob, Look, Report, Rings, Work, Youngest},
+    rings::{AnyJob, Look, Outcome, Rings, Work, Youngest},
     settle::Mount,
     snapshots::Load,
     walk::{Eyes, Here, Scope, Sight, Visit, Walk},
@@ -77,12 +77,12 @@ where
         while let Some(work) = self.core.next(task) {
             let Core { geometry, cells, rings, books, desk } = &mut self.core;
             let mut eyes = Watch { task: &mut *task, books, desk, work, foreign: 0 };
-            let mut job = begin(*geometry, cells, rings, &mut eyes).ok_or(Error::NotWritten)?;
+            let mut job = begin(*geometry, cells, rings, &mut eyes);
             let result = drive(&mut self.flash, cells, &mut job).await;
-            let report = job.report();
+            let outcome = job.outcome();
             let foreign = eyes.foreign;
             match result {
-                Ok(()) => self.core.done(work, report, foreign),
+                Ok(()) => self.core.done(work, &outcome, foreign),
                 Err(Fault::Full) => self.core.refused(work),
                 Err(fault) => return Err(fault.into()),
             }
@@ -91,22 +91,22 @@ where
     }
 }
 
-/// The job that does a piece of work; `None` if a snapshot does not fit the memory.
+/// The job that does a piece of work.
 #[inline(never)]
 fn begin<'w, M: RawMutex, C: Clock, const LANES: usize>(
     geometry: Geometry,
     cells: &mut Cells<'_>,
     rings: &'w mut Rings<LANES>,
     eyes: &'w mut Watch<'_, '_, M, C, LANES>,
-) -> Option<AnyJob<'w>> {
-    Some(match eyes.work {
+) -> AnyJob<'w> {
+    match eyes.work {
         Work::Load => AnyJob::Load(Load::new(geometry, rings.metadata.origin())),
-        Work::Commit => AnyJob::Commit(eyes.books.write(&mut rings.metadata, cells)?),
+        Work::Commit => AnyJob::Commit(eyes.books.write(&mut rings.metadata, cells)),
         Work::Mount(ring) => AnyJob::Mount(Mount::new(rings.begin(ring))),
         Work::Push(ring, len) => AnyJob::Push(Push::new(rings.begin(ring), len)),
         Work::Walk(ring, scope, _) => AnyJob::Walk(Walk::new(rings.begin(ring), scope, eyes)),
         Work::Erase(ring, page) => AnyJob::Erase(rings.begin(ring).pages.erase(page)),
-    })
+    }
 }
 
 /// Lets the right one look at a walk's records. Items that are no records of their ring are removed.
@@ -121,18 +121,17 @@ struct Watch<'w, 'r, M: RawMutex, C, const LANES: usize> {
 impl<M: RawMutex, C: Clock, const LANES: usize> Eyes for Watch<'_, '_, M, C, LANES> {
     fn see(&mut self, bytes: &[u8], here: Here) -> Visit {
         let Work::Walk(ring, scope, look) = self.work else { return Visit::Keep };
-        let belongs = |stored: &Stored<'_>| {
-            let Key { lane, .. } = stored.key;
-            if ring == DEAD_LETTERS { lane < LANES as u8 } else { lane == ring }
-        };
-        match (Stored::decode(bytes).filter(belongs), look) {
-            (Some(stored), Look::Task) => self.task.visit(self.books, &stored, here),
-            (Some(stored), look) => self.desk.visit(self.books, ring, look, &stored, here),
-            (None, _) if here.sight == Sight::Pending && scope == Scope::Pending => {
+        let belongs = |lane: u8| if ring == DEAD_LETTERS { lane < LANES as u8 } else { lane == ring };
+        match &Stored::decode(bytes) {
+            Some(stored) if belongs(stored.key.lane) => match look {
+                Look::Task => self.task.visit(self.books, stored, here),
+                look => self.desk.visit(self.books, ring, look, stored, here),
+            },
+            _ if here.sight == Sight::Pending && scope == Scope::Pending => {
                 self.foreign += 1;
                 Visit::Remove
             }
-            (None, _) => Visit::Keep,
+            _ => Visit::Keep,
         }
     }
 }
@@ -164,33 +163,24 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
 
     /// Something was done.
     #[inline(never)]
-    fn done(&mut self, work: Work, report: Report, foreign: u32) {
-        if let Work::Mount(ring) | Work::Push(ring, _) | Work::Walk(ring, ..) = work {
-            self.rings.get(ring).is_trusted = true;
-        }
-        self.desk.is_done = true;
-        match (work, report) {
-            (Work::Commit, _) => self.books.written(),
-            (Work::Load, Report::Loaded(found, other_format)) => {
-                (self.desk.found, self.desk.other_format) = (found, other_format);
-            }
-            (Work::Mount(ring), Report::Settled(settled)) => {
+    fn done(&mut self, work: Work, outcome: &Outcome, foreign: u32) {
+        (self.desk.is_done, self.desk.is_complete) = (true, outcome.is_complete);
+        match work {
+            Work::Load => (self.desk.found, self.desk.other_format) = (outcome.found, outcome.other_format),
+            Work::Commit => self.books.written(),
+            Work::Erase(ring, page) => self.rings.get(ring).erased(page),
+            Work::Mount(ring) | Work::Push(ring, _) | Work::Walk(ring, ..) => {
+                self.rings.get(ring).is_trusted = true;
+                // Pages that were added lie in the middle of the order.
                 if !self.books.is_growing {
-                    self.books.note_corruption(ring, settled.disordered);
+                    self.books.note_corruption(ring, outcome.corrupt + foreign);
                 }
-                let at_most = self.depth_at_most(ring);
-                let youngest = Youngest::read(&settled, self.geometry, &self.cells);
-                self.books.mounted(ring, youngest, at_most);
             }
-            (Work::Push(ring, _), Report::Corrupt(corrupt)) => {
-                self.books.note_corruption(ring, corrupt);
-            }
-            (Work::Walk(ring, ..), Report::Walked(walked)) => {
-                self.desk.is_complete = walked.is_complete;
-                self.books.note_corruption(ring, walked.corrupt + foreign);
-            }
-            (Work::Erase(ring, page), _) => self.rings.get(ring).erased(page),
-            _ => {}
+        }
+        if let Work::Mount(ring) = work {
+            let at_most = self.depth_at_most(ring);
+            let youngest = Youngest::read(outcome, self.geometry, &self.cells);
+            self.books.mounted(ring, youngest, at_most);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::{
     item::{Header, Judgement},
     pages::Slot,
     ring::Ring,
+    rings::Outcome,
 };
 
 /// Which items a walk shows.
@@ -54,15 +55,6 @@ pub(crate) trait Eyes {
     fn see(&mut self, bytes: &[u8], here: Here) -> Visit;
 }
 
-/// What a walk saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
-    /// Items that cannot be read.
-    pub(crate) corrupt: u32,
-    /// The walk came to the end: it was not stopped.
-    pub(crate) is_complete: bool,
-}
-
 #[derive(Clone, Copy)]
 enum Step {
     /// See what stands at the offset.
@@ -96,7 +88,7 @@ pub(crate) struct Walk<'w> {
     eyes: &'w mut dyn Eyes,
     /// The item that was read.
     header: Header,
-    pub(crate) walked: Walked,
+    pub(crate) outcome: Outcome,
 }
 
 impl<'w> Walk<'w> {
@@ -115,7 +107,7 @@ impl<'w> Walk<'w> {
             header: Header { crc: 0, len: 0 },
             has_kept: false,
             is_second_look: false,
-            walked: Walked::default(),
+            outcome: Outcome::default(),
         }
     }
 
@@ -136,7 +128,7 @@ impl<'w> Walk<'w> {
     fn show(&mut self, sight: Sight, cells: &Cells<'_>) -> Visit {
         let len = self.header.len.into();
         let span = self.ring.pages.geometry.item_span(len);
-        let here = Here { page: self.page, sight, corrupt: self.walked.corrupt, span };
+        let here = Here { page: self.page, sight, corrupt: self.outcome.corrupt, span };
         self.eyes.see(cells.record(len), here)
     }
 
@@ -175,7 +167,7 @@ impl<'w> Walk<'w> {
                     return Some(cells.read_record(at, len));
                 } else if self.is_whole_ring {
                     // No record of ours is that long.
-                    self.walked.corrupt += 1;
+                    self.outcome.corrupt += 1;
                     return Some(self.remove(None, cells));
                 } else {
                     self.pass_by();
@@ -203,7 +195,7 @@ impl<'w> Walk<'w> {
                 self.step = Step::Look;
                 return None;
             }
-            self.walked.corrupt += 1;
+            self.outcome.corrupt += 1;
         }
         // The cells of a removal that was cut may be weak, and the record be back the next time: it is finished now.
         Some(self.remove(None, cells))
@@ -213,7 +205,7 @@ impl<'w> Walk<'w> {
         let ring = &*self.ring;
         let (next, first_item) = (ring.pages.next(self.page), ring.pages.geometry.first_item());
         if !self.is_whole_ring || self.page == ring.tail {
-            self.walked.is_complete = true;
+            self.outcome.is_complete = true;
             self.step = Step::Done;
         } else if self.has_kept {
             self.page = next;

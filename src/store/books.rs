@@ -86,6 +86,7 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
 }
 
 impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
+    #[inline(never)]
     pub(super) fn new(
         events: &'r Channel<M>,
         clock: C,
@@ -166,7 +167,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         &mut self,
         metadata: &'m mut Metadata,
         cells: &mut Cells<'_>,
-    ) -> Option<Write<'m>> {
+    ) -> Write<'m> {
         self.must_commit = true;
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             // A ceiling that goes down holds from here on, one that goes up only once it is written.
