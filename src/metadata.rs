@@ -33,9 +33,11 @@ impl Metadata {
         Self { geometry, origin, sequence: 0, newest: None, append_at: None, erases: 0 }
     }
 
-    /// This is the newest snapshot; the next one goes to the other half.
+    /// This is the newest snapshot; the next one goes to the other half. Behind this one there may be another that was cut
+    /// and cannot be read today: its number is not used again, or it might win on the day when it can.
     pub(crate) fn found(&mut self, newest: &Found) {
-        (self.newest, self.sequence, self.append_at) = (Some(newest.half), newest.sequence, None);
+        self.sequence = newest.sequence.saturating_add(1);
+        (self.newest, self.append_at) = (Some(newest.half), None);
     }
 
     pub(crate) const fn origin(&self) -> u32 {
