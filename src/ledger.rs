@@ -89,10 +89,10 @@ pub(crate) struct LaneLedger {
 }
 
 /// An incarnation that takes no more records, and how far its counters came.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Former<const LANES: usize> {
     pub(crate) incarnation: u32,
-    pub(crate) issued: Vec<u64, LANES>,
+    pub(crate) issued: [u64; LANES],
 }
 
 /// The state that survives: written whole, so that no two parts of it ever disagree.
@@ -210,10 +210,11 @@ impl<const LANES: usize> Ledger<LANES> {
         self.lanes.iter_mut().take(lanes).for_each(|lane| lane.walk(walk));
         self.account.walk(walk);
         walk.list(&mut self.late, NO_KEY, walk_key);
-        let former = Former { incarnation: 0, issued: Vec::new() };
+        let former = Former { incarnation: 0, issued: [0; LANES] };
         walk.list(&mut self.former, former, |former, walk| {
             walk.u32(&mut former.incarnation);
-            walk.list(&mut former.issued, 0, |issued, walk| walk.number(issued));
+            let lanes = walk.count(LANES, LANES);
+            former.issued.iter_mut().take(lanes).for_each(|issued| walk.number(issued));
         });
     }
 }

@@ -328,18 +328,18 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
 
     /// The counters start anew under another incarnation; the books of this one stay open.
     pub(super) fn leave_incarnation(&mut self) {
-        let mut former = Former { incarnation: self.ledger.incarnation, issued: Vec::new() };
+        // Should its books be open longer than those of two others, an operator closes them.
+        if let [oldest, newest] = self.ledger.former.as_mut_slice() {
+            *oldest = *newest;
+            self.ledger.former.pop();
+        }
+        let issued = self.lanes.each_ref().map(|lane| lane.next);
+        let _ = self.ledger.former.push(Former { incarnation: self.ledger.incarnation, issued });
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
-            let _ = former.issued.push(lane.next);
             (lane.next, lane.ceiling) = (0, 0);
             (ledger.next, ledger.ceiling, ledger.count) = (0, 0, None);
             ledger.tags.clear();
         }
-        if let [oldest, newest] = self.ledger.former.as_mut_slice() {
-            core::mem::swap(oldest, newest);
-            self.ledger.former.pop();
-        }
-        let _ = self.ledger.former.push(former);
         self.ledger.incarnation = self.draw();
     }
 
