@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{DeviceId, Layout, io::Fault};
+use crate::{DeviceId, Layout};
 
 /// The flash would not do what was asked. The outbox stays usable: the next operation checks the flash anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,17 +133,6 @@ impl<E: fmt::Debug> fmt::Display for OpenError<E> {
 }
 
 impl<E: fmt::Debug> core::error::Error for OpenError<E> {}
-
-impl<E> From<Fault<E>> for Error<E> {
-    fn from(fault: Fault<E>) -> Self {
-        match fault {
-            Fault::Flash(error) => Self::Flash(error),
-            Fault::WornOut => Self::WornOut,
-            // Where room was made there is some, or else the flash did not do as it was told.
-            Fault::NotWritten | Fault::Full => Self::NotWritten,
-        }
-    }
-}
 
 impl<E> From<Error<E>> for EnqueueError<E> {
     fn from(error: Error<E>) -> Self {

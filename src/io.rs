@@ -8,6 +8,8 @@ use embedded_storage_async::nor_flash::NorFlash;
 use embedded_storage_async::nor_flash::ReadNorFlash;
 
 #[cfg(feature = "outbox")]
+use crate::Error;
+#[cfg(feature = "outbox")]
 use crate::Geometry;
 
 /// One operation on the flash.
@@ -106,6 +108,12 @@ impl<'b> Cells<'b> {
         self.scratch
     }
 
+    /// The job ended because there was no room; nothing was written.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.operation.act, Act::Full)
+    }
+
     pub(crate) fn record(&self, len: u32) -> &[u8] {
         self.record.get(..len as usize).unwrap_or_default()
     }
@@ -118,18 +126,6 @@ impl<'b> Cells<'b> {
         };
         cells.get_mut(..self.operation.len as usize).unwrap_or_default()
     }
-}
-
-/// What a job cannot get over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault<E> {
-    Flash(E),
-    /// A page does not come out of an erase blank any more.
-    WornOut,
-    /// The flash did not keep what was written to it.
-    NotWritten,
-    /// A ring has no room without giving up its oldest page. Nothing was written.
-    Full,
 }
 
 /// What has been done so far and what comes next.
@@ -147,7 +143,7 @@ pub(crate) async fn drive<F: NorFlash>(
     flash: &mut F,
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
-) -> Result<(), Fault<F::Error>> {
+) -> Result<(), Error<F::Error>> {
     // A job that failed or was dropped may have left a chore undone.
     cells.chore.step = ChoreStep::Done;
     while cells.next(job).is_some() {
@@ -158,11 +154,11 @@ pub(crate) async fn drive<F: NorFlash>(
             Act::Program | Act::ProgramRecord => flash.write(at, cells).await,
             Act::Erase => flash.erase(at, at + len).await,
             Act::Chore => Ok(()),
-            Act::WornOut => return Err(Fault::WornOut),
-            Act::NotWritten => return Err(Fault::NotWritten),
-            Act::Full => return Err(Fault::Full),
+            Act::WornOut => return Err(Error::WornOut),
+            Act::NotWritten => return Err(Error::NotWritten),
+            Act::Full => break,
         }
-        .map_err(Fault::Flash)?;
+        .map_err(Error::Flash)?;
     }
     Ok(())
 }
@@ -172,11 +168,11 @@ pub(crate) async fn drive_reading<F: ReadNorFlash>(
     flash: &mut F,
     cells: &mut Cells<'_>,
     job: &mut dyn Job,
-) -> Result<(), Fault<F::Error>> {
+) -> Result<(), F::Error> {
     while job.next(cells).is_some() {
         let Operation { act, at, .. } = cells.operation;
         if let Act::Read | Act::ReadRecord = act {
-            flash.read(at, cells.place()).await.map_err(Fault::Flash)?;
+            flash.read(at, cells.place()).await?;
         }
     }
     Ok(())

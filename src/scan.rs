@@ -28,7 +28,7 @@ pub use rings::{Item, Ring, State, items};
 use crate::{
     Entry, Geometry, Key, Layout,
     account::Account,
-    io::{Cells, Fault, drive_reading},
+    io::{Cells, drive_reading},
     layout::{LANES_MAX, metadata_half, metadata_pages},
     ledger::{LATE, LaneLedger, Ledger, read_head},
     snapshots::Load,
@@ -79,14 +79,6 @@ impl<E: fmt::Debug> core::error::Error for ScanError<E> {}
 impl<E> From<E> for ScanError<E> {
     fn from(error: E) -> Self {
         Self::Flash(error)
-    }
-}
-
-/// Reading can fail in one way only; what else a job can say is said of what it writes.
-fn failed<E>(fault: Fault<E>) -> ScanError<E> {
-    match fault {
-        Fault::Flash(error) => ScanError::Flash(error),
-        Fault::WornOut | Fault::NotWritten | Fault::Full => ScanError::NoMetadata,
     }
 }
 
@@ -169,7 +161,7 @@ pub async fn metadata<F: ReadNorFlash>(
     let mut cells = Cells::new(buffer);
     let mut load = Load::new(geometry, origin);
     loop {
-        drive_reading(flash, &mut cells, &mut load).await.map_err(failed)?;
+        drive_reading(flash, &mut cells, &mut load).await?;
         if let Some(format) = load.other_format {
             return Err(ScanError::OtherFormat(format));
         }

@@ -27,7 +27,7 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use self::{books::Books, tidy::Desk};
 use crate::{
     Clock, Depth, DeviceId, Error, Geometry, LaneStats, Stats, Stored,
-    io::{Cells, Fault, drive},
+    io::{Cells, drive},
     ledger::DEAD_LETTERS,
     ring::Push,
     rings::{AnyJob, Look, Outcome, Rings, Work, Youngest},
@@ -42,7 +42,7 @@ pub(crate) trait Task<M: RawMutex, C, const LANES: usize> {
     fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work>;
 
     /// Looks at a record of a walk that it has asked for.
-    fn visit(&mut self, _books: &mut Books<'_, M, C, LANES>, _stored: &Stored<'_>, _here: Here) -> Visit {
+    fn visit(&mut self, _books: &mut Books<'_, M, C, LANES>, _stored: &Stored<'_>, _here: &Here) -> Visit {
         Visit::Keep
     }
 }
@@ -73,19 +73,14 @@ where
     ///
     /// Dropping the future leaves the work on the flash undone at some operation; the next task finishes it.
     pub(crate) async fn run(&mut self, task: &mut dyn Task<M, C, LANES>) -> Result<(), Error<F::Error>> {
-        self.core.desk = Desk::default();
+        self.core.desk.clear();
         while let Some(work) = self.core.next(task) {
             let Core { geometry, cells, rings, books, desk } = &mut self.core;
             let mut eyes = Watch { task: &mut *task, books, desk, work, foreign: 0 };
-            let mut job = begin(*geometry, cells, rings, &mut eyes);
-            let result = drive(&mut self.flash, cells, &mut job).await;
-            let outcome = job.outcome();
-            let foreign = eyes.foreign;
-            match result {
-                Ok(()) => self.core.done(work, &outcome, foreign),
-                Err(Fault::Full) => self.core.refused(work),
-                Err(fault) => return Err(fault.into()),
-            }
+            let mut job = begin(geometry, cells, rings, &mut eyes);
+            drive(&mut self.flash, cells, &mut job).await?;
+            let (outcome, foreign) = (job.outcome(), eyes.foreign);
+            self.core.done(work, &outcome, foreign);
         }
         Ok(())
     }
@@ -94,13 +89,13 @@ where
 /// The job that does a piece of work.
 #[inline(never)]
 fn begin<'w, M: RawMutex, C: Clock, const LANES: usize>(
-    geometry: Geometry,
+    geometry: &Geometry,
     cells: &mut Cells<'_>,
     rings: &'w mut Rings<LANES>,
     eyes: &'w mut Watch<'_, '_, M, C, LANES>,
 ) -> AnyJob<'w> {
     match eyes.work {
-        Work::Load => AnyJob::Load(Load::new(geometry, rings.metadata.origin())),
+        Work::Load => AnyJob::Load(Load::new(*geometry, rings.metadata.origin())),
         Work::Commit => AnyJob::Commit(eyes.books.write(&mut rings.metadata, cells)),
         Work::Mount(ring) => AnyJob::Mount(Mount::new(rings.begin(ring))),
         Work::Push(ring, len) => AnyJob::Push(Push::new(rings.begin(ring), len)),
@@ -119,7 +114,7 @@ struct Watch<'w, 'r, M: RawMutex, C, const LANES: usize> {
 }
 
 impl<M: RawMutex, C: Clock, const LANES: usize> Eyes for Watch<'_, '_, M, C, LANES> {
-    fn see(&mut self, bytes: &[u8], here: Here) -> Visit {
+    fn see(&mut self, bytes: &[u8], here: &Here) -> Visit {
         let Work::Walk(ring, scope, look) = self.work else { return Visit::Keep };
         let belongs = |lane: u8| if ring == DEAD_LETTERS { lane < LANES as u8 } else { lane == ring };
         match &Stored::decode(bytes) {
@@ -164,7 +159,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     /// Something was done.
     #[inline(never)]
     fn done(&mut self, work: Work, outcome: &Outcome, foreign: u32) {
-        (self.desk.is_done, self.desk.is_complete) = (true, outcome.is_complete);
+        (self.desk.is_done, self.desk.is_complete) = (!self.cells.is_full(), outcome.is_complete);
         match work {
             Work::Load => (self.desk.found, self.desk.other_format) = (outcome.found, outcome.other_format),
             Work::Commit => self.books.written(),
@@ -182,14 +177,6 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             let youngest = Youngest::read(outcome, self.geometry, &self.cells);
             self.books.mounted(ring, youngest, at_most);
         }
-    }
-
-    /// There was no room in the ring; nothing was written.
-    fn refused(&mut self, work: Work) {
-        if let Work::Push(ring, _) = work {
-            self.rings.get(ring).is_trusted = true;
-        }
-        self.desk.is_done = false;
     }
 
     /// No more can lie in the pages of a ring.

@@ -155,9 +155,33 @@ pub(crate) fn assemble(
     Some(padded)
 }
 
+/// Adds the cause of its death to a record of so many bytes in `buffer`. Gives the length that it has then.
+#[cfg(feature = "outbox")]
+pub(crate) fn add_cause(buffer: &mut [u8], len: u32, cause: Cause, geometry: Geometry) -> Option<u32> {
+    let bytes = buffer.get(..len as usize)?;
+    let stored = Stored::decode(bytes)?;
+    if stored.cause.is_some() {
+        return Some(len);
+    }
+    // It stands before the length of the body, which takes a byte for every seven bits.
+    let body_at = stored.body_at(bytes);
+    let (mut at, mut rest) = (body_at - 1, stored.body.len() >> 7);
+    while rest > 0 {
+        at -= 1;
+        rest >>= 7;
+    }
+    let end = body_at + stored.body.len() + 1;
+    shift(buffer, at, at + 1, end - 1 - at);
+    *buffer.get_mut(at)? = cause as u8;
+    *buffer.first_mut()? |= HAS_CAUSE;
+    let padded = geometry.round_up(end as u32);
+    fill(buffer.get_mut(end..padded as usize)?, 0xff);
+    Some(padded)
+}
+
 /// Moves bytes to another place in a buffer, which may overlap with theirs.
 #[cfg(feature = "outbox")]
-pub(crate) fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
     let bytes = Cell::from_mut(buffer).as_slice_of_cells();
     for step in 0..len {
         // Whichever way they go, no byte is overwritten before it was moved.

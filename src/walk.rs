@@ -52,7 +52,7 @@ pub(crate) struct Here {
 /// Looks at the items of a walk.
 pub(crate) trait Eyes {
     /// Says what is to be done with an item.
-    fn see(&mut self, bytes: &[u8], here: Here) -> Visit;
+    fn see(&mut self, bytes: &[u8], here: &Here) -> Visit;
 }
 
 #[derive(Clone, Copy)]
@@ -129,7 +129,7 @@ impl<'w> Walk<'w> {
         let len = self.header.len.into();
         let span = self.ring.pages.geometry.item_span(len);
         let here = Here { page: self.page, sight, corrupt: self.outcome.corrupt, span };
-        self.eyes.see(cells.record(len), here)
+        self.eyes.see(cells.record(len), &here)
     }
 
     fn remove(&mut self, verdict: Option<Visit>, cells: &mut Cells<'_>) -> Io {

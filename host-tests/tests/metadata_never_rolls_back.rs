@@ -46,7 +46,10 @@ fn doubt_once(half: usize) {
     assert_eq!(at as usize / (METADATA / 2), half);
     let mut doubting = boot(&chip, &one_lane());
     let (number, account) = (block_on(doubting.outbox.stats()).boot, doubting.account());
-    assert!(account.iter().any(|entry| entry.reason == Reason::Uncertain), "the lease was not given up: {account:?}");
+    assert!(
+        account.iter().any(|entry| entry.reason == Reason::Uncertain),
+        "the lease was not given up: {account:?}"
+    );
     drop(doubting);
 
     chip.flip_bit(at, bit);

@@ -163,11 +163,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     }
 
     /// Puts the next snapshot together. What it says is durable when it is `written`.
-    pub(super) fn write<'m>(
-        &mut self,
-        metadata: &'m mut Metadata,
-        cells: &mut Cells<'_>,
-    ) -> Write<'m> {
+    pub(super) fn write<'m>(&mut self, metadata: &'m mut Metadata, cells: &mut Cells<'_>) -> Write<'m> {
         self.must_commit = true;
         for (lane, ledger) in self.lanes.iter_mut().zip(&mut self.ledger.lanes) {
             // A ceiling that goes down holds from here on, one that goes up only once it is written.

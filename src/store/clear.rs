@@ -33,7 +33,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Clear {
         next.map(|ring| Work::Walk(ring, Scope::Pending, Look::Task))
     }
 
-    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: &Here) -> Visit {
         let entry = Entry::of(stored.key, Reason::Cleared);
         // Nothing stays pending, so an entry may cover what lies between two records.
         match self.entries.iter_mut().find(|(known, _)| known.is_of(entry.incarnation, entry.lane)) {

@@ -79,9 +79,8 @@ impl<'t> Take<'t> {
         &self,
         books: &mut Books<'_, M, C, LANES>,
     ) -> Option<Cause> {
-        let age = self.time.and_then(|time| books.age_ms(&time));
-        let max_age = books.lane(self.lane)?.config.max_age_ms;
-        if max_age.zip(age).is_some_and(|(max, age)| age > max) {
+        let max_age = books.lane(self.lane)?.config.max_age_ms.unwrap_or(u64::MAX);
+        if self.time.as_ref().and_then(|time| books.age_ms(time)).is_some_and(|age| age > max_age) {
             return Some(Cause::Expired);
         }
         self.is_alone.then_some(Cause::Blocking)
@@ -140,7 +139,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
         Some(Work::Walk(self.lane, Scope::Pending, Look::Task))
     }
 
-    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         let key = stored.key;
         let is_first = self.first.is_none();
         if is_first {
@@ -190,7 +189,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Inspect<'_
         self.ring.take().map(|ring| Work::Walk(ring, Scope::Pending, Look::Task))
     }
 
-    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: &Here) -> Visit {
         (self.show)(stored);
         Visit::Keep
     }
@@ -245,7 +244,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         Some(Work::Walk(self.ring, Scope::Pending, Look::Task))
     }
 
-    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         let key = stored.key;
         if here.sight != Sight::Removed {
             if !self.keys.contains(&key) {
@@ -372,7 +371,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Reject<'_>
         None
     }
 
-    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         let key = stored.key;
         self.last = Some(key);
         let is_counted = |attempts: &Attempts| attempts.key == key;
@@ -429,7 +428,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Explain {
         None
     }
 
-    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: &Here) -> Visit {
         let Key { incarnation, counter, .. } = stored.key;
         if incarnation != self.asked.incarnation || counter < self.from {
             return Visit::Keep;

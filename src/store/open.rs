@@ -192,7 +192,7 @@ pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
     let wanted = config.layout(geometry, 0, flash.capacity() as u32)?;
     let cells = &mut Cells::new(buffer);
     let mut load = Load::new(geometry, config.origin);
-    drive(flash, cells, &mut load).await.map_err(Error::from)?;
+    drive(flash, cells, &mut load).await?;
     let mut old = Layout::blank();
     let is_ours = load.found.and_then(|found| read_head(found.snapshot(geometry, cells), &mut old)).is_some();
     // The rings first: as long as the metadata stand, the region is not taken for an empty one.
@@ -201,13 +201,13 @@ pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
         if end <= flash.capacity() as u64 {
             let pages = Pages::new(geometry, config.origin, span);
             for page in 0..pages.count {
-                drive(flash, cells, &mut pages.erase(page)).await.map_err(Error::from)?;
+                drive(flash, cells, &mut pages.erase(page)).await?;
             }
         }
     }
     let mut metadata = Metadata::new(geometry, config.origin);
     for half in 0..2 {
-        drive(flash, cells, &mut metadata.erase(half)).await.map_err(Error::from)?;
+        drive(flash, cells, &mut metadata.erase(half)).await?;
     }
     Ok(())
 }

@@ -30,7 +30,7 @@ impl Letter {
         is_first.then_some(Work::Walk(DEAD_LETTERS, Scope::Pending, Look::Task))
     }
 
-    fn visit(&mut self, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, stored: &Stored<'_>, here: &Here) -> Visit {
         if stored.key != self.key {
             return Visit::Keep;
         }
@@ -65,7 +65,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Retry {
         if self.is_late { None } else { self.letter.look() }
     }
 
-    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         self.letter.visit(stored, here)
     }
 }
@@ -95,7 +95,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Discard {
         self.letter.look()
     }
 
-    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: Here) -> Visit {
+    fn visit(&mut self, _: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         self.letter.visit(stored, here)
     }
 }
@@ -127,7 +127,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Late<'_> {
         None
     }
 
-    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: Here) -> Visit {
+    fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: &Here) -> Visit {
         if !books.ledger.late.contains(&stored.key) {
             return Visit::Keep;
         }

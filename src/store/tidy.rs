@@ -9,7 +9,7 @@ use crate::{
     list::take_where,
     rings::{Look, Rings, Work},
     snapshots::Found,
-    stored::{assemble, shift},
+    stored::add_cause,
     walk::{Here, Scope, Sight, Visit},
 };
 
@@ -53,13 +53,22 @@ enum Step {
 }
 
 impl Desk {
+    /// Another task begins: what the last one left half done is begun anew.
+    pub(super) fn clear(&mut self) {
+        self.step = Step::Begin;
+        self.run = None;
+        (self.records, self.bytes) = (0, 0);
+    }
+
     /// Makes ready for a walk.
+    #[inline(never)]
     pub(super) fn look(&mut self, ring: u8, scope: Scope, look: Look) -> Option<Work> {
         (self.key, self.span) = (None, 0);
         Some(Work::Walk(ring, scope, look))
     }
 
     /// Makes ready for a walk that seeks a record on a page.
+    #[inline(never)]
     pub(super) fn seek(&mut self, intent: &Intent, look: Look) -> Option<Work> {
         self.sought = Some(intent.key);
         self.look(intent.ring, Scope::Page(intent.page), look)
@@ -71,7 +80,7 @@ impl Desk {
         ring: u8,
         look: Look,
         stored: &Stored<'_>,
-        here: Here,
+        here: &Here,
     ) -> Visit {
         let is_pending = here.sight == Sight::Pending;
         let (is_it, then) = match look {
@@ -101,7 +110,7 @@ impl Desk {
         books: &mut Books<'_, M, C, LANES>,
         ring: u8,
         stored: &Stored<'_>,
-        here: Here,
+        here: &Here,
     ) {
         if here.sight != Sight::Pending {
             return;
@@ -215,7 +224,8 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
             Step::Begin | Step::RoomMade => (Step::Looked, self.desk.seek(intent, Look::Find)),
             Step::Looked => {
                 let is_new = self.desk.key.is_some() && self.books.dead_youngest != Some(key);
-                match self.rewrite(cause).filter(|_| is_new) {
+                let len = self.desk.span.saturating_sub(self.geometry.word());
+                match add_cause(self.cells.record, len, cause, self.geometry).filter(|_| is_new) {
                     Some(len) => (Step::Copied, Some(Work::Push(DEAD_LETTERS, len))),
                     None => return self.remove(intent),
                 }
@@ -246,19 +256,6 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
         };
         self.desk.step = next;
         work
-    }
-
-    /// Puts the record in memory together again, with the cause of its death.
-    fn rewrite(&mut self, cause: Cause) -> Option<u32> {
-        let record = &mut *self.cells.record;
-        let len = self.desk.span.checked_sub(self.geometry.word())?;
-        let bytes = record.get(..len as usize)?;
-        let stored = Stored::decode(bytes)?;
-        let (body_at, body_len) = (stored.body_at(bytes), stored.body.len());
-        let head = Stored { cause: Some(cause), body: &[], ..stored };
-        record.get(..Stored::HEAD_MAX + body_len)?;
-        shift(record, body_at, Stored::HEAD_MAX, body_len);
-        assemble(record, &head, body_len, self.geometry)
     }
 
     /// Erases every page of every ring, and begins a new incarnation.

@@ -1,5 +1,5 @@
-//! What most would write instead: sequential-storage's queue with its page caches, pushed to, iterated and
-//! popped from.
+//! What most would write instead: sequential-storage's queue with its page caches; the same record encoded and pushed, iterated
+//! and popped.
 
 #![no_std]
 #![no_main]
@@ -10,7 +10,7 @@ use sequential_storage::cache::page_pointers::ArrayPagePointers;
 use sequential_storage::cache::page_states::ArrayPageStates;
 use sequential_storage::cache::{Cache, Uncached};
 use sequential_storage::queue::{QueueConfig, QueueStorage};
-use size::{PAGES, RECORD, StubFlash, keep, word};
+use size::{PAGES, RECORD, Reading, StubFlash, keep, word};
 
 type Pages = Cache<ArrayPageStates<PAGES>, ArrayPagePointers<PAGES>, Uncached, ()>;
 
@@ -28,8 +28,10 @@ fn main() -> ! {
 
 async fn round(queue: &mut QueueStorage<StubFlash, Pages>) -> Result<(), Error<core::convert::Infallible>> {
     let mut bytes = [0; RECORD];
-    bytes[..4].copy_from_slice(&word().to_le_bytes());
-    queue.push(&bytes, false).await?;
+    let reading = Reading { watt_hours: word().into(), temperature: word() as i16 };
+    if let Ok(encoded) = postcard::to_slice(&reading, &mut bytes) {
+        queue.push(encoded, false).await?;
+    }
     let mut iterator = queue.iter().await?;
     while let Some(entry) = iterator.next(&mut bytes).await? {
         keep(u32::from(entry[0]));
