@@ -294,7 +294,7 @@ impl<'w> Mount<'w> {
                 self.offset = pages.after(self.offset, &header);
                 self.spent = self.offset;
             }
-            Slot::End => self.to_last(),
+            Slot::End => self.end_items(),
         }
     }
 
@@ -305,7 +305,7 @@ impl<'w> Mount<'w> {
     }
 
     /// The items of the page in use end here: the last of them may be in doubt.
-    fn to_last(&mut self) {
+    fn end_items(&mut self) {
         if self.is_behind {
             self.pass_last();
         }
@@ -428,7 +428,7 @@ impl<'w> Mount<'w> {
         self.give_up(next, self.page, cells)
     }
 
-    fn to_youngest(&mut self) {
+    fn find_youngest(&mut self) {
         let pages = self.ring.pages;
         if self.is_tail_open {
             self.ring.free = 0;
@@ -461,7 +461,7 @@ impl<'w> Mount<'w> {
     fn look(&mut self, cells: &mut Cells<'_>) -> Option<Io> {
         let len = self.ring.pages.look(self.offset);
         if len == 0 {
-            self.to_last();
+            self.end_items();
             return None;
         }
         self.step = Step::Seen;
@@ -571,7 +571,7 @@ impl Job for Mount<'_> {
                 Step::RestChecked => self.rest(cells),
                 Step::CloseDamaged => self.close_damaged(cells),
                 Step::Youngest => {
-                    self.to_youngest();
+                    self.find_youngest();
                     None
                 }
                 Step::Show => self.show(cells),

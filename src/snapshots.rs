@@ -204,11 +204,12 @@ impl Load {
         }
         self.go_on(self.geometry.item_span(header.len.into()));
         match snapshot_number(self.in_memory(cells)) {
-            Some((FORMAT, sequence)) => {
-                if sequence < self.below && self.found.is_none_or(|found| found.sequence <= sequence) {
-                    self.found = Some(Found { half: self.half, offset, header, sequence });
-                }
+            Some((FORMAT, sequence))
+                if sequence < self.below && self.found.is_none_or(|found| found.sequence <= sequence) =>
+            {
+                self.found = Some(Found { half: self.half, offset, header, sequence });
             }
+            Some((FORMAT, _)) => {}
             Some((format, _)) => self.other_format = Some(format),
             None => {}
         }
