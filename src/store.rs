@@ -30,7 +30,7 @@ use crate::{
     io::{Cells, drive},
     ledger::DEAD_LETTERS,
     ring::Push,
-    rings::{AnyJob, Look, Outcome, Rings, Work, Youngest},
+    rings::{AnyJob, Look, Rings, Work, Youngest},
     settle::Mount,
     snapshots::Load,
     walk::{Eyes, Here, Scope, Sight, Visit, Walk},
@@ -80,7 +80,8 @@ where
             let mut job = begin(geometry, cells, rings, &mut eyes);
             drive(&mut self.flash, cells, &mut job).await?;
             let (outcome, foreign) = (job.outcome(), eyes.foreign);
-            self.core.done(work, &outcome, foreign);
+            self.core.desk.outcome = outcome;
+            self.core.done(work, foreign);
         }
         Ok(())
     }
@@ -158,23 +159,23 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
 
     /// Something was done.
     #[inline(never)]
-    fn done(&mut self, work: Work, outcome: &Outcome, foreign: u32) {
-        (self.desk.is_done, self.desk.is_complete) = (!self.cells.is_full(), outcome.is_complete);
+    fn done(&mut self, work: Work, foreign: u32) {
+        self.desk.is_done = !self.cells.is_full();
         match work {
-            Work::Load => (self.desk.found, self.desk.other_format) = (outcome.found, outcome.other_format),
+            Work::Load => {}
             Work::Commit => self.books.written(),
             Work::Erase(ring, page) => self.rings.get(ring).erased(page),
             Work::Mount(ring) | Work::Push(ring, _) | Work::Walk(ring, ..) => {
                 self.rings.get(ring).is_trusted = true;
                 // Pages that were added lie in the middle of the order.
                 if !self.books.is_growing {
-                    self.books.note_corruption(ring, outcome.corrupt + foreign);
+                    self.books.note_corruption(ring, self.desk.outcome.corrupt + foreign);
                 }
             }
         }
         if let Work::Mount(ring) = work {
             let at_most = self.depth_at_most(ring);
-            let youngest = Youngest::read(outcome, self.geometry, &self.cells);
+            let youngest = Youngest::read(&self.desk.outcome, self.geometry, &self.cells);
             self.books.mounted(ring, youngest, at_most);
         }
     }

@@ -90,7 +90,7 @@ impl<'t> Take<'t> {
         &self,
         core: &mut Core<'_, M, C, LANES>,
     ) -> Option<Window> {
-        let (is_complete, books) = (core.desk.is_complete, &mut core.books);
+        let (is_complete, books) = (core.desk.outcome.is_complete, &mut core.books);
         let lane = books.lane(self.lane)?;
         lane.oldest = self.time;
         if is_complete {
@@ -347,7 +347,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Reject<'_>
                 self.step = Step::Walking;
                 self.found.reverse();
                 // Records that are gone, delivered or evicted perhaps before the last boot, make room for others.
-                let is_complete = core.desk.is_complete;
+                let is_complete = core.desk.outcome.is_complete;
                 let is_gone = |key: &Key| {
                     let last = self.last.filter(|last| last.incarnation == key.incarnation);
                     let is_passed = last.is_some_and(|last| last.counter >= key.counter);

@@ -156,7 +156,9 @@ impl<'e> Enqueue<'e> {
         let desk = &mut core.desk;
         let (step, page, look) = match self.step {
             Step::FrontCleared => (Step::Judged, next, Look::Settled),
-            Step::Judged if desk.is_complete && desk.key.is_some() => (Step::Pinned, oldest, Look::First),
+            Step::Judged if desk.outcome.is_complete && desk.key.is_some() => {
+                (Step::Pinned, oldest, Look::First)
+            }
             Step::Judged => {
                 core.books.publish(Event::Full { lane: self.lane });
                 if core.books.lane(self.lane)?.config.when_full == WhenFull::Refuse {
@@ -164,24 +166,19 @@ impl<'e> Enqueue<'e> {
                 }
                 (Step::Evicting, oldest, Look::GiveUp)
             }
-            Step::Pinned => {
-                // A few records that nobody takes, while all behind them is gone.
-                if let Some(key) = desk.key.take() {
-                    core.books.park(self.lane, oldest, key, Cause::Blocking);
-                    self.step = Step::FrontCleared;
-                    return None;
+            step => {
+                self.step = Step::FrontCleared;
+                let is_pinned = matches!(step, Step::Pinned);
+                if !is_pinned {
+                    desk.given_up(&mut core.books, self.lane);
                 }
-                self.step = Step::FrontCleared;
-                return desk.look(self.lane, Scope::Pending, Look::First);
-            }
-            _ => {
-                desk.given_up(&mut core.books, self.lane);
-                self.step = Step::FrontCleared;
-                let Some(last) = desk.key.take() else {
-                    // What was pending there a moment ago was a removal that had been cut.
-                    return desk.look(self.lane, Scope::Pending, Look::First);
-                };
-                core.books.intend(Intent::new(Act::Evict, self.lane, oldest, last));
+                match desk.key.take() {
+                    // A few records that nobody takes, while all behind them is gone.
+                    Some(key) if is_pinned => core.books.park(self.lane, oldest, key, Cause::Blocking),
+                    Some(last) => core.books.intend(Intent::new(Act::Evict, self.lane, oldest, last)),
+                    // Nothing is left there, or what was a moment ago was a removal that had been cut.
+                    None => return desk.look(self.lane, Scope::Pending, Look::First),
+                }
                 return None;
             }
         };

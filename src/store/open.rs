@@ -90,11 +90,11 @@ impl Open {
         &mut self,
         core: &mut Core<'_, M, C, LANES>,
     ) -> Option<Refusal> {
-        if let Some(format) = core.desk.other_format {
+        if let Some(format) = core.desk.outcome.other_format {
             return Some(Refusal::OtherFormat(format));
         }
         let books = &mut core.books;
-        let Some(found) = core.desk.found.take() else {
+        let Some(found) = core.desk.outcome.found else {
             let incarnation = books.ledger.incarnation;
             books.publish(Event::Formatted { incarnation });
             return None;

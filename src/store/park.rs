@@ -120,7 +120,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Late<'_> {
             self.is_looked_for = true;
             return Some(Work::Walk(DEAD_LETTERS, Scope::Pending, Look::Task));
         }
-        if self.is_looked_for && core.desk.is_complete {
+        if self.is_looked_for && core.desk.outcome.is_complete {
             // Others have made room for younger dead letters.
             take_where(late, |key| !self.found.contains(key));
         }

@@ -7,8 +7,7 @@ use crate::{
     Cause, Clock, Entry, Event, Key, Reason, Stored,
     ledger::{Act, DEAD_LETTERS, Intent, Tagged},
     list::take_where,
-    rings::{Look, Rings, Work},
-    snapshots::Found,
+    rings::{Look, Outcome, Rings, Work},
     stored::add_cause,
     walk::{Here, Scope, Sight, Visit},
 };
@@ -19,8 +18,6 @@ use crate::{
 pub(crate) struct Desk {
     /// The last piece of work did what it should; a push may find no room.
     pub(super) is_done: bool,
-    /// The last walk came to its end.
-    pub(super) is_complete: bool,
     /// How far the intent, or the taking up of a tag, has come.
     step: Step,
     pub(super) span: u32,
@@ -32,8 +29,8 @@ pub(crate) struct Desk {
     bytes: u32,
     /// What is being given up: the entry that grows, and how many records and bytes it stands for.
     run: Option<(Entry, u32)>,
-    pub(super) found: Option<Found>,
-    pub(super) other_format: Option<u8>,
+    /// What the last piece of work has found out.
+    pub(super) outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -221,7 +218,13 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
     fn carry_on_parking(&mut self, intent: &Intent) -> Option<Work> {
         let Intent { key, cause, .. } = *intent;
         let (next, work) = match self.desk.step {
-            Step::Begin | Step::RoomMade => (Step::Looked, self.desk.seek(intent, Look::Find)),
+            Step::RoomSought if !self.rings.dead.has_open_page() => {
+                let oldest = Scope::Page(self.rings.dead.head.0);
+                (Step::RoomExplained, self.desk.look(DEAD_LETTERS, oldest, Look::GiveUp))
+            }
+            Step::Begin | Step::RoomSought | Step::RoomMade => {
+                (Step::Looked, self.desk.seek(intent, Look::Find))
+            }
             Step::Looked => {
                 let is_new = self.desk.key.is_some() && self.books.dead_youngest != Some(key);
                 let len = self.desk.span.saturating_sub(self.geometry.word());
@@ -235,13 +238,6 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
                 return self.remove(intent);
             }
             Step::Copied => (Step::RoomSought, self.desk.look(DEAD_LETTERS, Scope::Pending, Look::First)),
-            Step::RoomSought if self.rings.dead.has_open_page() => {
-                (Step::Looked, self.desk.seek(intent, Look::Find))
-            }
-            Step::RoomSought => {
-                let oldest = Scope::Page(self.rings.dead.head.0);
-                (Step::RoomExplained, self.desk.look(DEAD_LETTERS, oldest, Look::GiveUp))
-            }
             Step::RoomExplained => {
                 self.desk.given_up(&mut self.books, DEAD_LETTERS);
                 (Step::RoomFree, Some(Work::Commit))
