@@ -1,7 +1,7 @@
 //! The one loop that touches the flash. A job says what to do next and decides when it is done; nothing else waits.
 //!
-//! Written as nested async functions the same work takes three times the flash of a chip: every function on the way
-//! down saves and restores what it holds around every operation. A job keeps what it has to remember in a struct.
+//! Written as nested async functions the same work takes much more of a chip's flash (DESIGN.md, Size): every function on
+//! the way down saves and restores what it holds around every operation. A job keeps what it has to remember in a struct.
 
 #[cfg(feature = "outbox")]
 use embedded_storage_async::nor_flash::NorFlash;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How often a doubtful cell is read before it is believed.
-pub(crate) const READS: u8 = 16;
+const READS: u8 = 16;
 
 /// A mark over several reads.
 #[derive(Clone, Copy, Default)]
