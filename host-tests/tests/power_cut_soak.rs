@@ -5,7 +5,7 @@ use host_tests::flash::FaultClass;
 use host_tests::soak::{Tally, geometries, run_life};
 
 /// Lives of each class in each geometry; `cargo xtask soak` runs as many as one likes.
-const LIVES: u64 = 60;
+const LIVES: u64 = 200;
 
 fn soak(class: FaultClass) {
     let mut tally = Tally::default();
