@@ -66,6 +66,8 @@ pub enum LayoutError {
     Record,
     /// The region does not fit on the flash.
     Capacity,
+    /// The buffer is smaller than `buffer_size(LANES, 0)`.
+    Buffer,
 }
 
 impl fmt::Display for LayoutError {
@@ -75,6 +77,7 @@ impl fmt::Display for LayoutError {
             Self::Origin => "the region must begin at the start of a page",
             Self::Pages => "a ring has 2 to 4096 pages",
             Self::Record => "a page of this flash cannot hold the largest record: lower RECORD",
+            Self::Buffer => "the buffer is too small: give it buffer_size(LANES, 0) bytes",
             Self::Capacity => "the region does not fit on the flash: take fewer pages, or another origin",
         })
     }

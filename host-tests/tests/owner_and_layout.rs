@@ -366,3 +366,15 @@ fn two_outboxes_share_a_flash_through_partitions() {
     assert_eq!([numbers(&a.pending(0)), numbers(&b.pending(0))], expected);
     assert_eq!(chip.violations(), 0);
 }
+
+#[test]
+fn a_buffer_that_is_too_small_to_wipe_with_is_an_error_that_changes_nothing() {
+    let chip = chip();
+    boot(&chip, &config([LaneConfig::new(4)])).post_all(0..5);
+    let before = chip.image();
+    for len in [0, 64, buffer_size(1, 0) - 1] {
+        let wiped = block_on(wipe(&mut &chip, &config([LaneConfig::new(4)]), &mut vec![0; len]));
+        assert_eq!(wiped, Err(OpenError::Config(LayoutError::Buffer)), "{len} bytes");
+        assert!(chip.image() == before);
+    }
+}

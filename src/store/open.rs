@@ -5,7 +5,7 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use super::{Core, Desk, Store, Task, books::Books};
 use crate::{
-    Clock, Config, Error, Event, Geometry, Layout, OpenError,
+    Clock, Config, Error, Event, Geometry, Layout, LayoutError, OpenError, buffer_size,
     event::Channel,
     io::{Cells, drive},
     ledger::read_head,
@@ -180,7 +180,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Open {
 }
 
 /// Erases everything that belongs to an outbox with this configuration, and to the one that lies there now,
-/// whoever owns it. What was pending is gone and nobody is told.
+/// whoever owns it. What was pending is gone and nobody is told. The buffer has [`buffer_size`]`(LANES, 0)` bytes or more.
 ///
 /// Not to be cancelled; if it is, or power is lost, do it again.
 pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
@@ -190,6 +190,9 @@ pub async fn wipe<F: MultiwriteNorFlash, const LANES: usize>(
 ) -> Result<(), OpenError<F::Error>> {
     let geometry = const { Geometry::of::<F>() };
     let wanted = config.layout(geometry, 0, flash.capacity() as u32)?;
+    if buffer.len() < buffer_size(LANES, 0) {
+        return Err(LayoutError::Buffer.into());
+    }
     let cells = &mut Cells::new(buffer);
     let mut load = Load::new(geometry, config.origin);
     drive(flash, cells, &mut load).await?;
