@@ -26,6 +26,9 @@ mod pages;
 pub mod scan;
 mod snapshots;
 
+// What goes over the wire: written by one end, read by the other.
+pub mod wire;
+
 // The way of a record on the device: enqueue, ring, dispatch.
 #[cfg(feature = "outbox")]
 mod clock;
