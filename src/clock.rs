@@ -1,11 +1,41 @@
 //! Time as the device knows it: always since boot, and of the world once somebody trustworthy has told it.
 
+use embassy_futures::select::{Either, select};
+
 use crate::Timestamp;
 
 /// Counts milliseconds since boot.
-pub trait Clock {
+pub trait Clock: Clone {
     /// Milliseconds since boot; never goes back.
     fn uptime_ms(&self) -> u64;
+}
+
+/// A clock that can be waited for: back-off and timeouts go by it.
+#[allow(async_fn_in_trait, reason = "executors of one thread need no Send")]
+pub trait Sleep: Clock {
+    /// Waits until the uptime is at least this. May be cancelled.
+    async fn sleep_until(&self, uptime_ms: u64);
+
+    /// Waits for something, but no longer than so many milliseconds.
+    async fn within<T>(&self, ms: u32, what: impl Future<Output = T>) -> Option<T> {
+        let until = self.uptime_ms().saturating_add(ms.into());
+        match select(what, self.sleep_until(until)).await {
+            Either::First(done) => Some(done),
+            Either::Second(()) => None,
+        }
+    }
+}
+
+impl<C: Clock> Clock for &C {
+    fn uptime_ms(&self) -> u64 {
+        (**self).uptime_ms()
+    }
+}
+
+impl<C: Sleep> Sleep for &C {
+    async fn sleep_until(&self, uptime_ms: u64) {
+        (**self).sleep_until(uptime_ms).await;
+    }
 }
 
 /// embassy-time's clock.
@@ -15,6 +45,12 @@ pub struct EmbassyClock;
 impl Clock for EmbassyClock {
     fn uptime_ms(&self) -> u64 {
         embassy_time::Instant::now().as_millis()
+    }
+}
+
+impl Sleep for EmbassyClock {
+    async fn sleep_until(&self, uptime_ms: u64) {
+        embassy_time::Timer::at(embassy_time::Instant::from_millis(uptime_ms)).await;
     }
 }
 

@@ -34,6 +34,7 @@ where
     pub async fn retry(&self, key: Key) -> Result<bool, Error<F::Error>> {
         let mut task = Retry::new(key);
         run(self.shared, &mut task).await?;
+        self.shared.lock().await.core.books.signals.bell.ring_work();
         Ok(task.is_late)
     }
 

@@ -1,51 +1,30 @@
-//! The sender's handle: what to send next, and what the answers mean for the flash.
+//! The dispatcher: decides when a flush is worth it, lets the uplink do it, and waits after what it says.
 
+mod storage;
+
+use embassy_futures::select::select;
 use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
+pub use self::storage::{Pick, Rejection, Window};
 use crate::{
-    Clock, EmbassyClock, Entry, Error, Key, Stored,
-    account::Account,
-    ledger::DEAD_LETTERS,
-    outbox::{Shared, check_lane, run},
-    store::{Explain, Late, Reject, Renew, Settle, Take},
+    Clock, EmbassyClock, Entry, Event, Failure, Key, LaneSet, Order, Pace, Policy, Sleep, Trigger, Uplink,
+    event::Signals, outbox::Shared, random::Random, store::Errand,
 };
 
-/// What can be said about a lane in one batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Window {
-    /// Whose counters these are; a batch holds one incarnation.
-    pub incarnation: u32,
-    /// The lane.
-    pub lane: u8,
-    /// Every counter below is settled or accounted for.
-    pub floor: u64,
-    /// The next counter that will be handed out.
-    pub issued: u64,
-    /// Records that were taken.
-    pub taken: u16,
-    /// More are pending.
-    pub has_more: bool,
-}
-
-/// What became of rejected records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Rejection {
-    /// So many will be tried again.
-    pub retrying: u16,
-    /// So many went to the dead letters.
-    pub parked: u16,
-    /// Some would have, but too many did in a row: parking pauses until something is delivered.
-    pub is_paused: bool,
-}
+/// Records that have to wait while others go on, at a time.
+const HELD: usize = 8;
+/// Books of different incarnations and lanes that are told in one flush.
+const TOLD: usize = 8;
+/// Confirmed entries that are remembered, should the receiver lose its memory.
+const REMEMBERED: usize = 8;
 
 /// Drains the outbox: there is one, in the task that sends.
 ///
-/// Every method locks the storage for its own duration only, never across the network. Dropping one of their
-/// futures breaks no promise; at worst a record is sent once more.
+/// [`run`](Self::run) does everything. [`step`](Self::step) and [`next_wakeup`](Self::next_wakeup) are for those who have a loop of their
+/// own. The other methods are what an [`Uplink`] works with: each locks the storage for its own duration only,
+/// never across the network. Dropping one of their futures breaks no promise; at worst a record is sent once more.
 pub struct Dispatcher<
     'r,
     F,
@@ -55,6 +34,61 @@ pub struct Dispatcher<
     C = EmbassyClock,
 > {
     shared: &'r Shared<'r, F, M, C, LANES>,
+    signals: &'r Signals<M>,
+    clock: C,
+    random: Random,
+    pace: Pace,
+    lanes: [Plan; LANES],
+    /// The lanes that the uplink of the moment serves.
+    serves: LaneSet,
+    wait: Option<Wait>,
+    /// A trigger asked for a flush that has not begun.
+    is_wanted: bool,
+    /// Flushes that failed in a row.
+    failures: u8,
+    /// All that failed since boot.
+    failed: u32,
+    /// Since when there are books to tell.
+    books_noticed: Option<u64>,
+    told: Vec<(u32, u8), TOLD>,
+    is_late_told: bool,
+    /// Records that have to wait while others go on.
+    held: Vec<Key, HELD>,
+    /// The name of the database that confirmed what is remembered.
+    epoch: Option<u64>,
+    remembered: Vec<Entry, REMEMBERED>,
+    /// Lanes of former incarnations whose books are closed.
+    closed: Vec<(u32, u8), TOLD>,
+}
+
+/// What is planned for a lane.
+#[derive(Clone, Copy, Default)]
+struct Plan {
+    policy: Policy,
+    /// Until then so many of its records cannot be sent.
+    until: u64,
+    stuck: u32,
+    failures: u8,
+    /// Since when it has pending records, where they themselves do not tell.
+    noticed: Option<u64>,
+    /// It has nothing more for this flush.
+    is_done: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Wait {
+    until: u64,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// The link came up, or the device booted: others' did too.
+    Spread,
+    /// Something failed.
+    Backoff,
+    /// The receiver asked for it.
+    Asked,
 }
 
 impl<'r, F, M, C, const LANES: usize, const RECORD: usize> Dispatcher<'r, F, LANES, RECORD, M, C>
@@ -63,102 +97,282 @@ where
     M: RawMutex,
     C: Clock,
 {
-    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES>) -> Self {
-        Self { shared }
+    pub(crate) fn new(
+        shared: &'r Shared<'r, F, M, C, LANES>,
+        signals: &'r Signals<M>,
+        clock: C,
+        entropy: u64,
+    ) -> Self {
+        let mut random = Random::new(entropy);
+        let pace = Pace::new();
+        let until = clock.uptime_ms().saturating_add(pace.first(&mut random));
+        Self {
+            shared,
+            signals,
+            clock,
+            random,
+            pace,
+            lanes: [Plan::default(); LANES],
+            serves: LaneSet::ALL,
+            wait: Some(Wait { until, why: Why::Spread }),
+            is_wanted: true,
+            failures: 0,
+            failed: 0,
+            books_noticed: None,
+            told: Vec::new(),
+            is_late_told: false,
+            held: Vec::new(),
+            epoch: None,
+            remembered: Vec::new(),
+            closed: Vec::new(),
+        }
     }
 
-    /// Shows the oldest pending records of a lane to `take`, in order, until it takes no more. Those that have grown
-    /// too old go to the dead letters first.
-    pub async fn window(
-        &mut self,
-        lane: u8,
-        mut take: impl FnMut(&Stored<'_>) -> bool,
-    ) -> Result<Window, Error<F::Error>> {
-        let mut task = Take::new(lane, &mut take);
-        run(self.shared, &mut task).await?;
-        task.window.ok_or(Error::NoSuchLane)
+    /// When the lanes' records are worth a flush, lane by lane. Without this, at once.
+    pub fn policies(mut self, policies: [Policy; LANES]) -> Self {
+        for (plan, policy) in self.lanes.iter_mut().zip(policies) {
+            plan.policy = policy;
+        }
+        self
     }
 
-    /// Removes records that the receiver has, in one pass, in whatever order. Says how many were there.
-    pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        check_lane::<F::Error, LANES>(lane)?;
-        let mut task = Settle::new(lane, delivered);
-        run(self.shared, &mut task).await?;
-        Ok(task.removed)
+    /// How long to wait after what.
+    pub fn pace(mut self, pace: Pace) -> Self {
+        self.pace = pace;
+        let until = self.clock.uptime_ms().saturating_add(pace.first(&mut self.random));
+        self.wait = Some(Wait { until, why: Why::Spread });
+        self
     }
 
-    /// Counts a rejection of each of these records; those rejected too often go to the dead letters.
-    pub async fn reject(&mut self, lane: u8, rejected: &[Key]) -> Result<Rejection, Error<F::Error>> {
-        check_lane::<F::Error, LANES>(lane)?;
-        let mut task = Reject::new(lane, rejected);
-        run(self.shared, &mut task).await?;
-        Ok(task.rejection)
+    /// Tells the dispatcher from elsewhere that now is a good moment.
+    pub fn trigger(&self) -> Trigger<'r, M> {
+        Trigger::new(&self.signals.bell)
     }
 
-    /// Parking goes on, although many records were parked in a row.
-    pub async fn resume_parking(&mut self) {
-        self.shared.lock().await.core.books.resume_parking();
+    /// Sends for ever. May be cancelled.
+    pub async fn run<U: Uplink>(&mut self, uplink: &mut U) -> !
+    where
+        C: Sleep,
+    {
+        loop {
+            self.step(uplink).await;
+            match self.next_wakeup(uplink).await {
+                Some(until) => {
+                    select(self.signals.bell.wait(), self.clock.sleep_until(until)).await;
+                }
+                None => self.signals.bell.wait().await,
+            }
+        }
     }
 
-    /// Shows the dead letters that are to be sent again.
-    pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
-        run(self.shared, &mut Late::new(&mut take)).await
+    /// Flushes, if a flush is due now; `None` if not. Everything that rang since the last step makes one flush.
+    pub async fn step<U: Uplink>(&mut self, uplink: &mut U) -> Option<Result<(), Failure>> {
+        self.answer_the_bell();
+        let due = self.due_at(uplink.books()).await?;
+        if due > self.clock.uptime_ms() {
+            return None;
+        }
+        self.begin();
+        let flushed = uplink.flush(self).await;
+        self.end(flushed).await;
+        Some(flushed)
     }
 
-    /// Removes dead letters that the receiver has after all.
-    pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        let mut task = Settle::new(DEAD_LETTERS, delivered);
-        run(self.shared, &mut task).await?;
-        self.shared.lock().await.core.books.arrived_late(delivered);
-        Ok(task.removed)
+    /// Until when the device may sleep: the uptime in milliseconds at which a flush is due. `None` while there is nothing to send;
+    /// whatever is enqueued later makes [`run`](Self::run) wake by itself.
+    pub async fn next_wakeup<U: Uplink>(&mut self, uplink: &U) -> Option<u64> {
+        self.answer_the_bell();
+        self.due_at(uplink.books()).await
     }
 
-    /// What the receiver has to be told about counters that will not arrive.
-    pub async fn account(&mut self) -> Vec<Entry, { Account::MAX }> {
-        self.shared.lock().await.core.books.account().iter().copied().collect()
+    /// Triggers cut waits short: after failures always, but what the receiver itself has asked for only if the application
+    /// insists.
+    fn answer_the_bell(&mut self) {
+        let rings = self.signals.bell.answer();
+        if rings.is_demanded() {
+            (self.is_wanted, self.wait) = (true, None);
+            self.lanes.iter_mut().for_each(|plan| plan.until = 0);
+        } else if rings.is_connected() {
+            self.is_wanted = true;
+            if self.wait.is_none_or(|wait| wait.why == Why::Backoff) {
+                let until = self.clock.uptime_ms().saturating_add(self.pace.first(&mut self.random));
+                self.wait = Some(Wait { until, why: Why::Spread });
+                self.lanes.iter_mut().for_each(|plan| plan.until = plan.until.min(until));
+            }
+        }
     }
 
-    /// The receiver knows of these entries now.
-    pub async fn confirm(&mut self, entries: &[Entry]) {
-        self.shared.lock().await.core.books.confirm(entries);
+    /// When a flush is due.
+    async fn due_at(&mut self, books_of: LaneSet) -> Option<u64> {
+        let now = self.clock.uptime_ms();
+        let store = self.shared.lock().await;
+        let stats = store.core.stats();
+        let has_books = store.core.books.books_errand(books_of, &|_, _| false, false).is_some();
+        drop(store);
+        let mut due = None;
+        let mut sooner = |at: u64| due = Some(due.map_or(at, |due: u64| due.min(at)));
+        let mut longest_wait = 0;
+        for (plan, lane) in self.lanes.iter_mut().zip(&stats.lanes) {
+            longest_wait = plan.policy.max_wait_ms.max(longest_wait);
+            let depth = lane.depth;
+            if depth.records == 0 {
+                plan.noticed = None;
+                continue;
+            }
+            let open_at = if depth.records > plan.stuck { 0 } else { plan.until };
+            let noticed = *plan.noticed.get_or_insert(now);
+            let since = lane.oldest_ms.map_or(noticed, |age| now.saturating_sub(age));
+            let is_enough = depth.bytes >= plan.policy.min_bytes || self.is_wanted;
+            let worth_at = if is_enough { now } else { since.saturating_add(plan.policy.max_wait_ms) };
+            sooner(worth_at.max(open_at));
+        }
+        if has_books {
+            let noticed = *self.books_noticed.get_or_insert(now);
+            sooner(if self.is_wanted { now } else { noticed.saturating_add(longest_wait) });
+        } else {
+            self.books_noticed = None;
+        }
+        // A flush that was asked for and finds nothing is over.
+        self.is_wanted &= due.is_some();
+        due.map(|due| self.wait.map_or(due, |wait| wait.until.max(due)))
     }
 
-    /// The receiver asks what became of counters; the account answers. `asked.reason` does not matter.
-    pub async fn explain(&mut self, asked: Entry) -> Result<(), Error<F::Error>> {
-        check_lane::<F::Error, LANES>(asked.lane)?;
-        run(self.shared, &mut Explain::new(asked)).await
+    fn begin(&mut self) {
+        let now = self.clock.uptime_ms();
+        (self.is_wanted, self.wait, self.is_late_told) = (false, None, false);
+        self.told.clear();
+        self.held.clear();
+        for plan in &mut self.lanes {
+            plan.is_done = false;
+            if plan.until <= now {
+                (plan.until, plan.stuck) = (0, 0);
+            }
+        }
     }
 
-    /// Takes a new incarnation for new records, because the receiver says that this device is stale or disputed.
-    pub async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
-        run(self.shared, &mut Renew::default()).await?;
-        Ok(self.shared.lock().await.core.identity().0)
+    async fn end(&mut self, flushed: Result<(), Failure>) {
+        let now = self.clock.uptime_ms();
+        let Err(failure) = flushed else {
+            self.failures = 0;
+            return;
+        };
+        self.failed = self.failed.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
+        let backoff = self.pace.after_failures(self.failures, &mut self.random);
+        let (pause, why) = match failure {
+            Failure::Network | Failure::NoProgress | Failure::Storage => (backoff, Why::Backoff),
+            Failure::Busy { retry_after_s } => {
+                let asked = retry_after_s.map_or(0, |seconds| self.pace.asked(seconds, &mut self.random));
+                (backoff.max(asked), Why::Backoff)
+            }
+            Failure::Asked { retry_after_s } => (self.pace.asked(retry_after_s, &mut self.random), Why::Asked),
+            Failure::Refused { status } => {
+                self.shared.lock().await.core.books.publish(Event::Refused { status });
+                (self.pace.after_refusal(&mut self.random), Why::Backoff)
+            }
+        };
+        warning!("flush failed, next in {} ms", pause);
+        self.wait = Some(Wait { until: now.saturating_add(pause), why });
     }
 
-    /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
-    pub async fn former_incarnations(&mut self, mut show: impl FnMut(u32, &[u64])) {
-        self.shared
-            .lock()
-            .await
-            .core
-            .books
-            .formers()
-            .for_each(|(incarnation, issued)| show(incarnation, issued));
+    /// What to send next. `None` ends the flush.
+    pub async fn next_errand(&mut self, books_of: LaneSet) -> Option<Errand> {
+        let now = self.clock.uptime_ms();
+        let mut open = LaneSet::NONE;
+        let store = self.shared.lock().await;
+        let stats = store.core.stats();
+        for ((lane, plan), stats) in (0..).zip(&self.lanes).zip(&stats.lanes) {
+            let is_free = now >= plan.until || stats.depth.records > plan.stuck;
+            if !plan.is_done && is_free {
+                open = open.or(LaneSet::of(&[lane]));
+            }
+        }
+        let books = &store.core.books;
+        if let Some(errand) = books.records_errand(open.and(self.serves)) {
+            return Some(errand);
+        }
+        let is_told = |incarnation, lane| {
+            self.told.contains(&(incarnation, lane)) || self.closed.contains(&(incarnation, lane))
+        };
+        let errand = books.books_errand(books_of.and(self.serves), &is_told, self.is_late_told)?;
+        drop(store);
+        self.is_late_told = true;
+        if let Errand::Books { incarnation, lane } = errand {
+            // With more books than are told in one flush, the rest is told in the next.
+            self.told.push((incarnation, lane)).ok()?;
+        }
+        Some(errand)
     }
 
-    /// The receiver has closed the books of an earlier incarnation.
-    pub async fn close_incarnation(&mut self, incarnation: u32) {
-        self.shared.lock().await.core.books.close_former(incarnation);
+    /// Something arrived: the receiver is there.
+    pub fn succeeded(&mut self) {
+        self.failures = 0;
     }
 
-    /// An authenticated answer said what time it is, in milliseconds since 1970.
-    pub async fn learn_time(&mut self, wall_ms: u64) {
-        self.shared.lock().await.core.books.learn_time(wall_ms);
+    /// A lane has nothing more that could be sent in this flush. What is left waits.
+    pub async fn leave(&mut self, lane: u8) {
+        let stats = self.shared.lock().await.core.stats();
+        let (Some(plan), Some(stats)) =
+            (self.lanes.get_mut(usize::from(lane)), stats.lanes.get(usize::from(lane)))
+        else {
+            return;
+        };
+        plan.is_done = true;
+        if stats.depth.records > 0 {
+            plan.failures = plan.failures.saturating_add(1);
+            let pause = self.pace.after_failures(plan.failures, &mut self.random);
+            plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
+            plan.stuck = plan.stuck.max(stats.depth.records);
+        }
     }
 
-    /// The incarnation of new records, the number of this boot, and a random number that tells it from another
-    /// with the same number.
-    pub async fn identity(&mut self) -> (u32, u32, u32) {
-        self.shared.lock().await.core.identity()
+    /// A record has to wait, no shorter than asked. Whether others of its lane go on depends on the lane's [`Order`].
+    pub fn hold(&mut self, key: Key, retry_after_s: Option<u32>) {
+        let Some(plan) = self.lanes.get_mut(usize::from(key.lane)) else { return };
+        let asked = retry_after_s.map_or(0, |seconds| self.pace.asked(seconds, &mut self.random));
+        if plan.policy.order == Order::Any && (self.held.contains(&key) || self.held.push(key).is_ok()) {
+            plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(asked));
+            return;
+        }
+        plan.failures = plan.failures.saturating_add(1);
+        let pause = self.pace.after_failures(plan.failures, &mut self.random).max(asked);
+        (plan.is_done, plan.stuck) = (true, u32::MAX);
+        plan.until = self.clock.uptime_ms().saturating_add(pause);
+    }
+
+    /// Records that are not to be sent again in this flush.
+    pub fn held(&self) -> Vec<Key, HELD> {
+        self.held.clone()
+    }
+
+    /// A random number, of the kind that need not be secret.
+    pub fn random(&mut self) -> u64 {
+        self.random.number()
+    }
+
+    /// Milliseconds since boot.
+    pub fn uptime_ms(&self) -> u64 {
+        self.clock.uptime_ms()
+    }
+
+    /// Flushes that failed since boot.
+    pub fn failed_flushes(&self) -> u32 {
+        self.failed
+    }
+
+    /// Hands out errands of these lanes only, of those that were served. Gives back what was.
+    pub(crate) fn serve_only(&mut self, lanes: LaneSet) -> LaneSet {
+        let all = self.serves;
+        self.serves = all.and(lanes);
+        all
+    }
+
+    pub(crate) fn serve(&mut self, lanes: LaneSet) {
+        self.serves = lanes;
+    }
+
+    /// The lanes that the uplink of the moment serves.
+    pub fn serves(&self) -> LaneSet {
+        self.serves
     }
 }

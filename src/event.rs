@@ -1,8 +1,11 @@
 //! What an application may want to show or log while the outbox works.
 
-use embassy_sync::pubsub::{self, PubSubChannel};
+use embassy_sync::{
+    blocking_mutex::raw::RawMutex,
+    pubsub::{self, PubSubChannel},
+};
 
-use crate::{Cause, Entry, Key};
+use crate::{Cause, Entry, Key, trigger::Bell};
 
 /// Events that a slow subscriber may lag behind before it misses some.
 pub(crate) const EVENTS: usize = 4;
@@ -10,6 +13,18 @@ pub(crate) const EVENTS: usize = 4;
 pub(crate) const SUBSCRIBERS: usize = 2;
 
 pub(crate) type Channel<M> = PubSubChannel<M, Event, EVENTS, SUBSCRIBERS, 0>;
+
+/// How the outbox makes itself heard: by those who listen, and by the dispatcher.
+pub(crate) struct Signals<M: RawMutex> {
+    pub(crate) events: Channel<M>,
+    pub(crate) bell: Bell<M>,
+}
+
+impl<M: RawMutex> Signals<M> {
+    pub(crate) const fn new() -> Self {
+        Self { events: PubSubChannel::new(), bell: Bell::new() }
+    }
+}
 
 /// Receives [`Event`]s; says how many it missed if it was too slow.
 pub type Subscriber<'r, M> = pubsub::Subscriber<'r, M, Event, EVENTS, SUBSCRIBERS, 0>;
@@ -57,6 +72,20 @@ pub enum Event {
         /// How many items or pages.
         count: u32,
     },
+    /// The receiver, or something in between, will not talk to this device, with this status. Everything is kept, and tried
+    /// again after long pauses: is the secret right, and the address?
+    Refused {
+        /// The status of its answer.
+        status: u16,
+    },
+    /// The receiver says that another device speaks under this name, or that this one has gone back in time: new records
+    /// have a new incarnation.
+    Renewed {
+        /// The new incarnation.
+        incarnation: u32,
+    },
+    /// The receiver has this key with other content. It has kept both.
+    Conflict(Key),
     /// There was no readable metadata: the region was formatted and has a new incarnation.
     Formatted {
         /// The new incarnation.

@@ -31,6 +31,10 @@ pub mod wire;
 
 // The way of a record on the device: enqueue, ring, dispatch.
 #[cfg(feature = "outbox")]
+mod backoff;
+#[cfg(feature = "http")]
+mod batch;
+#[cfg(feature = "outbox")]
 mod clock;
 #[cfg(feature = "outbox")]
 mod config;
@@ -42,10 +46,16 @@ mod dispatcher;
 mod error;
 #[cfg(feature = "outbox")]
 mod event;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "outbox")]
 mod metadata;
 #[cfg(feature = "outbox")]
 mod outbox;
+#[cfg(feature = "outbox")]
+mod policy;
+#[cfg(feature = "outbox")]
+mod random;
 #[cfg(feature = "outbox")]
 mod ring;
 #[cfg(feature = "outbox")]
@@ -57,6 +67,10 @@ mod stats;
 #[cfg(feature = "outbox")]
 mod store;
 #[cfg(feature = "outbox")]
+mod trigger;
+#[cfg(feature = "outbox")]
+mod uplink;
+#[cfg(feature = "outbox")]
 mod walk;
 
 pub use account::{Entry, Reason};
@@ -66,15 +80,26 @@ pub use layout::{LaneSpan, Layout};
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
+#[cfg(feature = "http")]
+pub use self::{
+    batch::BatchUplink,
+    http::{Http, Timeouts, UrlError},
+};
+#[cfg(feature = "tls")]
+pub use self::http::{Tls, Trust};
 #[cfg(feature = "outbox")]
 pub use self::{
-    clock::{Clock, EmbassyClock},
+    backoff::Pace,
+    clock::{Clock, EmbassyClock, Sleep},
     config::{Config, LaneConfig, WhenFull, buffer_size},
     dead_letters::DeadLetters,
-    dispatcher::{Dispatcher, Rejection, Window},
+    dispatcher::{Dispatcher, Pick, Rejection, Window},
     error::{EnqueueError, Error, LayoutError, OpenError},
     event::{Event, Subscriber},
     outbox::{Outbox, Resources, new},
+    policy::{Order, Policy},
     stats::{Depth, GivenUp, LaneStats, Stats},
-    store::wipe,
+    store::{Errand, wipe},
+    trigger::Trigger,
+    uplink::{Failure, LaneSet, Split, Uplink},
 };

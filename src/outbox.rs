@@ -3,15 +3,14 @@
 use embassy_sync::{
     blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex},
     mutex::Mutex,
-    pubsub::PubSubChannel,
 };
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use crate::{
     Clock, Config, DeadLetters, DeviceKey, Dispatcher, EmbassyClock, EnqueueError, Error, Geometry, Key,
-    OpenError, Record, Stats, Stored, Subscriber, Tag, assert_fits, buffer_size,
+    OpenError, Record, Stats, Stored, Subscriber, Tag, Trigger, assert_fits, buffer_size,
     config::stored_max,
-    event::Channel,
+    event::Signals,
     store::{Clear, Enqueue, Inspect, Open, Store, Suspend, Task},
 };
 
@@ -34,7 +33,7 @@ pub struct Resources<
     M: RawMutex = CriticalSectionRawMutex,
     C = EmbassyClock,
 > {
-    events: Channel<M>,
+    signals: Signals<M>,
     buffer: AlignedBuffer<BUFFER>,
     shared: Option<Shared<'r, F, M, C, LANES>>,
 }
@@ -54,7 +53,7 @@ impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMute
                 "BUFFER is too small: write buffer_size(LANES, RECORD)"
             );
         }
-        Self { events: PubSubChannel::new(), buffer: AlignedBuffer([0; BUFFER]), shared: None }
+        Self { signals: Signals::new(), buffer: AlignedBuffer([0; BUFFER]), shared: None }
     }
 }
 
@@ -96,16 +95,17 @@ where
         record_max as u16
     };
     let layout = config.layout(const { Geometry::of::<F>() }, record_max, flash.capacity() as u32)?;
-    let (record, events) = (&mut resources.buffer.0, &resources.events);
+    let (record, signals) = (&mut resources.buffer.0, &resources.signals);
     // It is borrowed for as long as it lives, so there is nothing in it yet.
     let shared = resources.shared.get_or_insert_with(|| {
-        Mutex::new(Store::closed(flash, record, events, clock, &config, layout, entropy))
+        Mutex::new(Store::closed(flash, record, signals, clock, &config, layout, entropy))
     });
+    let clock = shared.get_mut().core.books.clock.clone();
     let mut open = Open::new();
     run(shared, &mut open).await?;
     open.end()?;
     let shared: &'r _ = shared;
-    Ok((Outbox { shared }, Dispatcher::new(shared)))
+    Ok((Outbox { shared }, Dispatcher::new(shared, signals, clock, entropy)))
 }
 
 /// Where an application posts its records.
@@ -217,10 +217,15 @@ where
         key.of(self.shared.lock().await.core.device())
     }
 
+    /// Tells the dispatcher that now is a good moment.
+    pub async fn trigger(&self) -> Trigger<'r, M> {
+        Trigger::new(&self.shared.lock().await.core.books.signals.bell)
+    }
+
     /// Listens to what happens. `None` if two are listening already.
     pub async fn subscribe(&self) -> Option<Subscriber<'r, M>> {
         let mut store = self.shared.lock().await;
-        let subscriber = store.core.books.events.subscriber().ok()?;
+        let subscriber = store.core.books.signals.events.subscriber().ok()?;
         store.core.books.catch_up();
         Some(subscriber)
     }

@@ -8,11 +8,12 @@ mod books;
 mod clear;
 mod deliver;
 mod enqueue;
+mod errand;
 mod open;
 mod park;
 mod tidy;
 
-pub use open::wipe;
+pub use {errand::Errand, open::wipe};
 pub(crate) use {
     clear::Clear,
     deliver::{Explain, Inspect, Reject, Renew, Settle, Suspend, Take},

@@ -104,6 +104,7 @@ fn erase(from: u32, to: u32) {
 }
 
 /// A clock without embassy-time's driver, which belongs to the chip and not to the outbox.
+#[derive(Clone)]
 pub struct Ticks;
 
 impl Clock for Ticks {

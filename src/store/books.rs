@@ -6,7 +6,7 @@ use heapless::Vec;
 use crate::{
     Cause, Clock, Depth, Entry, Event, Key, LaneConfig, LaneStats, Layout, Reason, Timestamp,
     clock::WallClock,
-    event::Channel,
+    event::Signals,
     io::Cells,
     ledger::{Act, DEAD_LETTERS, Former, Intent, LaneLedger, Ledger, Tagged},
     list::{take_at, take_where},
@@ -72,8 +72,8 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
     pub(super) corrupt: u32,
     /// Tells this boot from another with the same number.
     pub(super) boot_nonce: u32,
-    pub(crate) events: &'r Channel<M>,
-    pub(super) clock: C,
+    pub(crate) signals: &'r Signals<M>,
+    pub(crate) clock: C,
     /// The youngest dead letter, by which an unfinished move knows that its copy has been made.
     pub(super) dead_youngest: Option<Key>,
     entropy: u64,
@@ -88,14 +88,14 @@ pub(crate) struct Books<'r, M: RawMutex, C, const LANES: usize> {
 impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     #[inline(never)]
     pub(super) fn new(
-        events: &'r Channel<M>,
+        signals: &'r Signals<M>,
         clock: C,
         layout: Layout,
         lanes: [LaneConfig; LANES],
         entropy: u64,
     ) -> Self {
         let mut books = Self {
-            events,
+            signals,
             clock,
             wall: WallClock::unknown(),
             layout,
@@ -136,13 +136,14 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     }
 
     #[inline(never)]
-    pub(super) fn publish(&mut self, event: Event) {
+    pub(crate) fn publish(&mut self, event: Event) {
         let is_about_the_region = matches!(event, Event::Formatted { .. } | Event::Corruption { .. });
         if is_about_the_region && !self.is_heard {
             // If there are more, the statistics tell.
             let _ = self.unheard.push(event);
         }
-        self.events.immediate_publisher().publish_immediate(event);
+        self.signals.events.immediate_publisher().publish_immediate(event);
+        self.signals.bell.ring_work();
     }
 
     /// Tells the first who listens what happened at boot.
@@ -153,7 +154,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         }
     }
 
-    pub(super) fn timestamp(&self) -> Timestamp {
+    pub(crate) fn timestamp(&self) -> Timestamp {
         let uptime_ms = self.clock.uptime_ms();
         Timestamp { boot: self.ledger.boot, uptime_ms, wall_ms: self.wall.now(uptime_ms) }
     }
@@ -361,6 +362,11 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
     /// The receiver knows of these entries now.
     pub(crate) fn confirm(&mut self, entries: &[Entry]) {
         self.ledger.account.confirm(entries);
+    }
+
+    /// The receiver has forgotten this entry.
+    pub(crate) fn retell(&mut self, entry: Entry) {
+        self.must_commit |= self.ledger.account.fill(entry);
     }
 
     /// Earlier incarnations whose books are open.

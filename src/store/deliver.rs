@@ -5,15 +5,13 @@ use heapless::Vec;
 
 use super::{Books, Core, Task};
 use crate::{
-    Cause, Clock, Depth, Entry, Event, Key, Reason, Rejection, Stored, Timestamp, Window,
+    Cause, Clock, Depth, Entry, Event, Key, Pick, Reason, Rejection, Stored, Timestamp, Window,
     ledger::{ATTEMPTS, Attempts, Count},
     list::take_where,
     rings::{Look, Work},
     walk::{Here, Scope, Sight, Visit},
+    wire::WINDOW,
 };
-
-/// Counters that the receiver remembers above the floor; nothing beyond is sent.
-pub(crate) const WINDOW: u64 = 1024;
 
 /// Records that may be parked in a row before parking pauses: a wrong deployment must not empty a ring.
 const BRAKE: u8 = 8;
@@ -47,9 +45,11 @@ pub(crate) struct Take<'t> {
     taken: u16,
     /// The first record's page and time.
     page: u16,
+    /// Records that were passed, taken or not.
+    passed: u32,
     bytes: u32,
     corrupt: u32,
-    take: &'t mut dyn FnMut(&Stored<'_>) -> bool,
+    take: &'t mut dyn FnMut(&Stored<'_>) -> Pick,
     first: Option<Key>,
     last: Option<Key>,
     time: Option<Timestamp>,
@@ -57,7 +57,7 @@ pub(crate) struct Take<'t> {
 }
 
 impl<'t> Take<'t> {
-    pub(crate) fn new(lane: u8, take: &'t mut dyn FnMut(&Stored<'_>) -> bool) -> Self {
+    pub(crate) fn new(lane: u8, take: &'t mut dyn FnMut(&Stored<'_>) -> Pick) -> Self {
         Self {
             lane,
             take,
@@ -65,6 +65,7 @@ impl<'t> Take<'t> {
             is_alone: false,
             taken: 0,
             page: 0,
+            passed: 0,
             bytes: 0,
             corrupt: 0,
             first: None,
@@ -94,7 +95,7 @@ impl<'t> Take<'t> {
         let lane = books.lane(self.lane)?;
         lane.oldest = self.time;
         if is_complete {
-            lane.stats.depth = Depth { records: self.taken.into(), bytes: self.bytes, is_exact: true };
+            lane.stats.depth = Depth { records: self.passed, bytes: self.bytes, is_exact: true };
         }
         let next = lane.next;
         let ledger = &books.ledger;
@@ -162,11 +163,13 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Take<'_> {
             books.fill(Entry { first, len, ..Entry::of(key, Reason::Corrupt) });
         }
         self.corrupt = here.corrupt;
-        if !(self.take)(stored) {
-            return Visit::Stop;
+        match (self.take)(stored) {
+            Pick::Take => self.taken += 1,
+            Pick::Skip => {}
+            Pick::Stop => return Visit::Stop,
         }
         self.last = Some(key);
-        self.taken += 1;
+        self.passed += 1;
         self.bytes += here.span;
         Visit::Keep
     }
@@ -200,7 +203,9 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Inspect<'_
 pub(crate) struct Settle<'k> {
     ring: u8,
     step: Step,
-    keys: &'k [Key],
+    /// How many there are, and which.
+    count: usize,
+    is_delivered: &'k dyn Fn(Key) -> bool,
     found: usize,
     pub(crate) removed: u32,
     oldest: Option<Key>,
@@ -208,8 +213,8 @@ pub(crate) struct Settle<'k> {
 }
 
 impl<'k> Settle<'k> {
-    pub(crate) fn new(ring: u8, keys: &'k [Key]) -> Self {
-        Self { ring, step: Step::Begin, keys, found: 0, removed: 0, oldest: None, time: None }
+    pub(crate) fn new(ring: u8, count: usize, is_delivered: &'k dyn Fn(Key) -> bool) -> Self {
+        Self { ring, step: Step::Begin, count, is_delivered, found: 0, removed: 0, oldest: None, time: None }
     }
 }
 
@@ -217,7 +222,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
     fn turn(&mut self, core: &mut Core<'_, M, C, LANES>) -> Option<Work> {
         let books = &mut core.books;
         match self.step {
-            Step::Begin if self.keys.is_empty() => return None,
+            Step::Begin if self.count == 0 => return None,
             Step::Begin => {
                 self.step = Step::Front;
                 if books.lane(self.ring).is_some_and(|lane| lane.is_counted) {
@@ -236,7 +241,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         }
         self.step = Step::Walking;
         for ledger in &mut books.ledger.lanes {
-            take_where(&mut ledger.attempts, |attempts| self.keys.contains(&attempts.key));
+            take_where(&mut ledger.attempts, |attempts| (self.is_delivered)(attempts.key));
         }
         if let Some(lane) = books.lane(self.ring) {
             lane.was_exact = core::mem::take(&mut lane.stats.depth.is_exact);
@@ -247,14 +252,14 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
     fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         let key = stored.key;
         if here.sight != Sight::Removed {
-            if !self.keys.contains(&key) {
+            if !(self.is_delivered)(key) {
                 if self.oldest.is_none() {
                     (self.oldest, self.time) = (Some(key), Some(stored.time));
                 }
                 return Visit::Keep;
             }
             self.found += 1;
-            return if self.found == self.keys.len() { Visit::RemoveAndStop } else { Visit::Remove };
+            return if self.found == self.count { Visit::RemoveAndStop } else { Visit::Remove };
         }
         self.removed += 1;
         books.note_removed(self.ring, 1, here.span);
@@ -271,10 +276,14 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
     }
 }
 
-/// Counts rejections; records that were rejected too often go to the dead letters.
+/// Counts rejections; records that were rejected too often, or for good, go to the dead letters.
 pub(crate) struct Reject<'k> {
     lane: u8,
     keys: &'k [Key],
+    /// What their death is called.
+    cause: Cause,
+    /// There is no next attempt.
+    is_final: bool,
     step: Step,
     found: Vec<(Key, u16), REJECTIONS>,
     /// Records whose rejections are counted, and that are still there.
@@ -284,16 +293,24 @@ pub(crate) struct Reject<'k> {
 }
 
 impl<'k> Reject<'k> {
-    pub(crate) fn new(lane: u8, keys: &'k [Key]) -> Self {
+    /// They will be tried again, unless that was too often.
+    pub(crate) fn counted(lane: u8, keys: &'k [Key]) -> Self {
         Self {
             lane,
             keys,
+            cause: Cause::Rejected,
+            is_final: false,
             step: Step::Begin,
             found: Vec::new(),
             alive: Vec::new(),
             last: None,
             rejection: Rejection::default(),
         }
+    }
+
+    /// They will not be tried again.
+    pub(crate) fn for_good(lane: u8, keys: &'k [Key], cause: Cause) -> Self {
+        Self { cause, is_final: true, ..Self::counted(lane, keys) }
     }
 
     /// How often a record was rejected, this time included; `None` if too many others are being counted.
@@ -316,21 +333,25 @@ impl<'k> Reject<'k> {
         key: Key,
         page: u16,
     ) {
-        let Some(attempts) = Self::count(books, key) else { return };
+        // What is final needs no counting, and so no place where it is counted.
+        let Some(attempts) = (if self.is_final { Some(u16::MAX) } else { Self::count(books, key) }) else {
+            return;
+        };
         let Some(lane) = books.lane(self.lane) else { return };
+        let is_braked = self.cause == Cause::Rejected && lane.parked_in_a_row >= BRAKE;
         if attempts < lane.config.max_attempts {
             lane.stats.retried += 1;
             self.rejection.retrying += 1;
             // Written at 1, 2, 4, 8, ...: few writes, and a reboot forgets less than half.
             books.must_commit |= attempts.is_power_of_two();
             books.publish(Event::Retrying { key, attempts });
-        } else if lane.parked_in_a_row >= BRAKE {
+        } else if is_braked {
             lane.stats.retried += 1;
             self.rejection.retrying += 1;
             self.rejection.is_paused = true;
         } else {
-            lane.parked_in_a_row += 1;
-            books.park(self.lane, page, key, Cause::Rejected);
+            lane.parked_in_a_row = lane.parked_in_a_row.saturating_add(1);
+            books.park(self.lane, page, key, self.cause);
             self.rejection.parked += 1;
         }
     }

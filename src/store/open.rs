@@ -6,7 +6,7 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use super::{Core, Desk, Store, Task, books::Books};
 use crate::{
     Clock, Config, Error, Event, Geometry, Layout, LayoutError, OpenError, buffer_size,
-    event::Channel,
+    event::Signals,
     io::{Cells, drive},
     ledger::read_head,
     metadata::Metadata,
@@ -26,7 +26,7 @@ where
     pub(crate) fn closed(
         flash: F,
         record: &'r mut [u8],
-        events: &'r Channel<M>,
+        signals: &'r Signals<M>,
         clock: C,
         config: &Config<LANES>,
         layout: Layout,
@@ -39,7 +39,7 @@ where
                 geometry,
                 cells: Cells::new(record),
                 rings: Rings::new(geometry, &layout, config.origin),
-                books: Books::new(events, clock, layout, config.lanes, entropy),
+                books: Books::new(signals, clock, layout, config.lanes, entropy),
                 desk: Desk::default(),
             },
         }
