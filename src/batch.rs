@@ -1,5 +1,7 @@
 //! The uplink to a Pillarbox receiver: batches out, tagged answers back, and what they mean for each record.
 
+use core::ops::Range;
+
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embedded_nal_async::{Dns, TcpConnect};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
@@ -170,7 +172,8 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Uplink for BatchUplink<'_, T, D, S> {
             let mut connection = client.connect().await?;
             loop {
                 let headers = [("Content-Type", BATCH_CONTENT_TYPE)];
-                let reply = match connection.post(PATH, &headers, batch, rx).await {
+                let body = tx.get(batch.clone()).unwrap_or_default();
+                let reply = match connection.post(PATH, &headers, body, rx).await {
                     Ok(reply) => reply,
                     // The same envelope may be sent twice: to the receiver it is the same.
                     Err(Broken::Stale) => break,
@@ -192,11 +195,11 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Uplink for BatchUplink<'_, T, D, S> {
 
 impl Desk {
     /// Puts the next batch together. `None` if there is nothing more to say.
-    async fn pack<'t, F, M, C, const LANES: usize, const RECORD: usize>(
+    async fn pack<F, M, C, const LANES: usize, const RECORD: usize>(
         &mut self,
         mail: &mut Dispatcher<'_, F, LANES, RECORD, M, C>,
-        tx: &'t mut [u8],
-    ) -> Result<Option<&'t [u8]>, Failure>
+        tx: &mut [u8],
+    ) -> Result<Option<Range<usize>>, Failure>
     where
         F: MultiwriteNorFlash,
         M: RawMutex,
@@ -287,7 +290,8 @@ impl Desk {
             let finished = writer.finish(&mut head, &sent.entries, &report, &self.keys);
             let (batch, told) = finished.map_err(|_| Failure::NoProgress)?;
             sent.entries.truncate(told);
-            sent.tag = batch.last_chunk().copied().unwrap_or_default();
+            let tag = tx.get(batch.clone()).and_then(|batch| batch.last_chunk());
+            sent.tag = *tag.ok_or(Failure::NoProgress)?;
             return Ok(Some(batch));
         }
         Ok(None)
