@@ -7,3 +7,4 @@ pub mod life;
 pub mod model;
 pub mod raw;
 pub mod soak;
+pub mod virtual_time;
