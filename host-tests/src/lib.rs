@@ -4,6 +4,7 @@ pub mod bench;
 pub mod device;
 pub mod flash;
 pub mod life;
+pub mod link;
 pub mod model;
 pub mod raw;
 pub mod soak;
