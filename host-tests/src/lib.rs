@@ -7,5 +7,6 @@ pub mod life;
 pub mod link;
 pub mod model;
 pub mod raw;
+pub mod real_net;
 pub mod soak;
 pub mod virtual_time;
