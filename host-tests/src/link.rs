@@ -361,8 +361,9 @@ impl TcpConnect for Link {
     type Connection<'a> = Connection;
 
     async fn connect(&self, remote: SocketAddr) -> Result<Connection, ErrorKind> {
-        let fault = self.0.draw(Stage::Connect);
         self.0.round_trip().await?;
+        // Only now: a link that is down uses up no fault.
+        let fault = self.0.draw(Stage::Connect);
         let network = &self.0.network;
         let is_listening = network.is_server_up.get() && remote.ip() == Network::SERVER_ADDRESS;
         if fault.is_some() || !is_listening {
@@ -384,8 +385,8 @@ impl Dns for Link {
         if let Ok(address) = host.parse() {
             return Ok(address);
         }
-        let fault = self.0.draw(Stage::Lookup);
         self.0.round_trip().await?;
+        let fault = self.0.draw(Stage::Lookup);
         if fault.is_some() || host != Network::SERVER_NAME {
             return Err(ErrorKind::NotFound);
         }
