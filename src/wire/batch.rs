@@ -307,7 +307,8 @@ impl<'b> BatchWriter<'b> {
         entries: usize,
     ) -> Self {
         // The tag, and number and length of the late section, stand behind.
-        let front = Self::HEAD_MAX - TAG_LEN - SECTION_MAX + entries.min(ENTRIES_MAX) * Self::ENTRY_MAX;
+        let account = entries.saturating_mul(Self::ENTRY_MAX);
+        let front = (Self::HEAD_MAX - TAG_LEN - SECTION_MAX).saturating_add(account);
         let at = front.min(buffer.len().saturating_sub(TAG_LEN));
         Self {
             buffer,
@@ -534,11 +535,11 @@ impl<'a> Batch<'a> {
 
     /// Reads an envelope whose tag was found right. Everything is checked here: what it holds can be relied on.
     pub fn decode(envelope: &'a [u8]) -> Result<Self, WireError> {
-        check_start(envelope, CLOSING | HAS_WALL)?;
+        let (bytes, _) = envelope.split_last_chunk::<TAG_LEN>().ok_or(WireError::Malformed)?;
+        check_start(bytes, CLOSING | HAS_WALL)?;
         if envelope.len() > ENVELOPE_MAX {
             return Err(WireError::Rule);
         }
-        let (bytes, _) = envelope.split_last_chunk::<TAG_LEN>().ok_or(WireError::Malformed)?;
         let mut head = Head {
             device: DeviceId::blank(),
             incarnation: 0,
