@@ -1,11 +1,13 @@
-//! One content has one envelope: what SPEC.md says of batches and answers, what the golden vectors hold and what the
-//! library writes and reads are the same, and whatever else comes over the wire is refused without harm.
+//! One content has one envelope: what SPEC.md says of batches and answers, what the golden vectors hold and
+//! what the library writes and reads are the same, and whatever else comes over the wire is refused without
+//! harm.
 //!
-//! The vectors in `golden/wire-vectors.json` are for other implementations too. They are written by a second, plain encoder
-//! in `wire_format/plain.rs`, which shares no code with the library. A change of the format is a decision; when it was
-//! made: `BLESS=1 cargo test -p host-tests --test wire_format` writes the file anew.
+//! The vectors in `golden/wire-vectors.json` are for other implementations too. They are written by a second,
+//! plain encoder in `wire_format/plain.rs`, which shares no code with the library. A change of the format is
+//! a decision; when it was made: `BLESS=1 cargo test -p host-tests --test wire_format` writes the file anew.
 //!
-//! A failing random case prints its seed: `SEED=<seed> cargo test -p host-tests --test wire_format` runs it alone.
+//! A failing random case prints its seed: `SEED=<seed> cargo test -p host-tests --test wire_format` runs it
+//! alone.
 
 #[path = "wire_format/plain.rs"]
 mod plain;

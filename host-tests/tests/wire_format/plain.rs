@@ -1,4 +1,5 @@
-//! The envelopes a second time, after SPEC.md and as plainly as can be, so that not one reading of it makes the format.
+//! The envelopes a second time, after SPEC.md and as plainly as can be, so that not one reading of it makes
+//! the format.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};

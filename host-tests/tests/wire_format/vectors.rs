@@ -60,10 +60,10 @@ pub(crate) struct InvalidVector {
     pub(crate) error: String,
 }
 
-const ABOUT: &str = "Envelopes of Pillarbox, version 1, as SPEC.md lays them down. Byte strings are in hex; numbers go \
-    up to 2^64 - 1; issued is absolute; reasons and verdicts are numbers. Every envelope here must be read as what \
-    stands beside it, and written from it byte for byte. Those that are invalid must be refused; the error is the \
-    name of this implementation for it.";
+const ABOUT: &str = "Envelopes of Pillarbox, version 1, as SPEC.md lays them down. Byte strings are in hex; \
+    numbers go up to 2^64 - 1; issued is absolute; reasons and verdicts are numbers. Every envelope here must be \
+    read as what stands beside it, and written from it byte for byte. Those that are invalid must be refused; \
+    the error is the name of this implementation for it.";
 
 const SECRET: [u8; 32] = *b"0123456789abcdef0123456789abcdef";
 const OTHER_SECRET: [u8; 32] = [0xff; 32];
