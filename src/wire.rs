@@ -41,7 +41,9 @@ pub enum WireError {
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Version(version) => write!(f, "the envelope has version {version}; this end speaks version 1"),
+            Self::Version(version) => {
+                write!(f, "the envelope has version {version}; this end speaks version 1")
+            }
             Self::Malformed => f.write_str("the envelope is cut short, or holds a number that cannot be"),
             Self::Unknown(what) => {
                 write!(f, "the envelope needs a reader that knows {what:#04x}: update this end")

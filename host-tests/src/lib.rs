@@ -6,4 +6,5 @@ pub mod flash;
 pub mod life;
 pub mod model;
 pub mod raw;
+pub mod server;
 pub mod soak;

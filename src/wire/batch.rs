@@ -46,7 +46,13 @@ impl<'b> BatchWriter<'b> {
     pub const RECORD_MAX: usize = 0;
 
     /// Begins a batch at this time of this boot, with room for so many entries of the account before the records.
-    pub fn new(buffer: &'b mut [u8], boot: u32, uptime_ms: u64, wall_ms: Option<u64>, entries: usize) -> Self {
+    pub fn new(
+        buffer: &'b mut [u8],
+        boot: u32,
+        uptime_ms: u64,
+        wall_ms: Option<u64>,
+        entries: usize,
+    ) -> Self {
         let _ = (boot, uptime_ms, wall_ms, entries);
         Self { buffer }
     }
