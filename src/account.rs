@@ -132,7 +132,7 @@ impl Entry {
         self.is_of(other.incarnation, other.lane) && self.end() <= other.first
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.is_of(other.incarnation, other.lane) && !self.precedes(other) && !other.precedes(self)
     }
 

@@ -25,7 +25,6 @@ impl<'b> Walk<'b> {
         Self { bytes: Codec::Read(bytes), at: 0, failed: false }
     }
 
-    #[cfg(feature = "outbox")]
     pub(crate) fn writing(bytes: &'b mut [u8]) -> Self {
         Self { bytes: Codec::Write(bytes), at: 0, failed: false }
     }
@@ -75,6 +74,25 @@ impl<'b> Walk<'b> {
         self.failed |= last > 1;
         // From the highest down: a shift by so many bits as the place tells would be a function of its own.
         *value = bytes.iter().rev().fold(0, |read, byte| read << 7 | u64::from(byte & 0x7f));
+    }
+
+    /// A number up to so much, which takes no more bytes than it needs: the wire has one encoding for each. The flash
+    /// does without, so this is apart and costs nothing where nothing is sent.
+    #[inline(never)]
+    pub(crate) fn shortest(&mut self, value: &mut u64, max: u64) {
+        let from = self.at;
+        self.number(value);
+        if let Codec::Read(bytes) = &self.bytes {
+            // Its highest seven bits are told last.
+            self.failed |=
+                self.at - from > 1 && self.at.checked_sub(1).and_then(|at| bytes.get(at)) == Some(&0);
+        }
+        self.failed |= *value > max;
+    }
+
+    /// Bytes of which everyone knows how many there are.
+    pub(crate) fn fixed(&mut self, bytes: &mut [u8]) {
+        bytes.iter_mut().for_each(|byte| self.byte(byte));
     }
 
     pub(crate) fn u32(&mut self, value: &mut u32) {

@@ -1,6 +1,5 @@
 //! The stored record: the bytes between an application's type and the flash, as SPEC.md lays them down.
 
-#[cfg(feature = "outbox")]
 use core::cell::Cell;
 
 use serde::{Deserialize, Serialize};
@@ -180,8 +179,7 @@ pub(crate) fn add_cause(buffer: &mut [u8], len: u32, cause: Cause, geometry: Geo
 }
 
 /// Moves bytes to another place in a buffer, which may overlap with theirs.
-#[cfg(feature = "outbox")]
-fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
+pub(crate) fn shift(buffer: &mut [u8], from: usize, to: usize, len: usize) {
     let bytes = Cell::from_mut(buffer).as_slice_of_cells();
     for step in 0..len {
         // Whichever way they go, no byte is overwritten before it was moved.

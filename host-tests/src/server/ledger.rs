@@ -120,6 +120,11 @@ impl Lane {
         &self.books
     }
 
+    /// Every counter that was received, from the notes.
+    pub fn received(&self) -> &BTreeSet<u64> {
+        &self.notes.received
+    }
+
     /// See [`Books::begin`].
     pub fn begin(&mut self, said: &Said, entries: &[Entry]) {
         let changes = self.books.begin(said, entries);
