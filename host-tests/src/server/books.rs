@@ -64,6 +64,9 @@ pub struct Books {
     /// Bit n % 1024 is counter n, from the floor on.
     window: [u64; WINDOW as usize / 64],
     issued: u64,
+    /// Counters below that are uncertain no more when they are heard of for the first time. That is `issued`, but for
+    /// uncertain counters for which there was no room: they are heard of again.
+    handed_out: u64,
     /// The highest floor that a batch claimed.
     claimed: u64,
     is_closing: bool,
@@ -81,6 +84,7 @@ impl Default for Books {
             floor: 0,
             window: [0; WINDOW as usize / 64],
             issued: 0,
+            handed_out: 0,
             claimed: 0,
             is_closing: false,
             open: Vec::new(),
@@ -132,7 +136,7 @@ impl Books {
         let mut changes = Changes::default();
         let mut entries: Vec<&Entry> = entries.iter().collect();
         entries.sort_by_key(|entry| entry.first);
-        let issued_before = self.issued;
+        let (handed_out, mut next_handed_out) = (self.handed_out, said.issued);
         self.move_floor(said.floor, &mut changes);
         for entry in entries {
             // A part on either side of the batch's floor: the lower one always finds room in the end, because the floor moves
@@ -140,12 +144,16 @@ impl Books {
             let end = entry.end().min(said.issued);
             let middle = said.floor.clamp(entry.first.min(end), end);
             for part in [entry.first..middle, middle..end] {
-                for part in self.dated(Open::new(part, entry.reason), issued_before) {
-                    self.take(part, said.floor, &mut changes);
+                for part in self.dated(Open::new(part, entry.reason), handed_out) {
+                    let is_taken = self.take(part, said.floor, &mut changes);
+                    if !is_taken && part.reason == Reason::Uncertain {
+                        next_handed_out = next_handed_out.min(part.first);
+                    }
                 }
             }
         }
         self.issued = self.issued.max(said.issued);
+        self.handed_out = self.handed_out.max(next_handed_out);
         self.claimed = self.claimed.max(said.floor);
         self.is_closing |= said.is_closing;
         changes
@@ -256,8 +264,8 @@ impl Books {
     /// Bytes that the books take where they are kept: numbers as varints, the window as its bits.
     pub fn stored_len(&self) -> usize {
         let varint = |number: u64| (64 - number.leading_zeros() as usize).max(1).div_ceil(7);
-        let numbers = [self.floor, self.issued, self.claimed, self.forgotten_end, self.is_closing.into()];
-        let mut len = 128 + 1;
+        let numbers = [self.floor, self.issued, self.handed_out, self.claimed, self.forgotten_end];
+        let mut len = 128 + 2;
         len += numbers.iter().chain(&self.forgotten_counts).map(|number| varint(*number)).sum::<usize>();
         let mut last = 0;
         for open in &self.open {
@@ -273,18 +281,19 @@ impl Books {
 
     /// Step 1: `lost` takes the place of `uncertain` for counters that were handed out for sure, when they are heard
     /// of for the first time. Heard of again they are below `issued` because the device has gone on from there.
-    fn dated(&self, part: Open, issued_before: u64) -> Vec<Open> {
+    fn dated(&self, part: Open, handed_out: u64) -> Vec<Open> {
         if part.reason != Reason::Uncertain {
             return vec![part];
         }
-        let handed_out = part.first..part.end.min(issued_before);
-        let new = minus(handed_out, &self.open).into_iter().map(|new| Open::new(new, Reason::Lost));
-        let rest = Open::new(part.first.max(issued_before)..part.end, Reason::Uncertain);
+        let below = part.first..part.end.min(handed_out);
+        let new = minus(below, &self.open).into_iter().map(|new| Open::new(new, Reason::Lost));
+        let rest = Open::new(part.first.max(handed_out)..part.end, Reason::Uncertain);
         new.chain([rest]).collect()
     }
 
-    /// Step 2 for a part of an entry that lies wholly below the batch's floor or wholly from it on.
-    fn take(&mut self, part: Open, batch_floor: u64, changes: &mut Changes) {
+    /// Step 2 for a part of an entry that lies wholly below the batch's floor or wholly from it on. Says whether there
+    /// was room.
+    fn take(&mut self, part: Open, batch_floor: u64, changes: &mut Changes) -> bool {
         // Below the floor nothing becomes explained that was not.
         let below = Open::new(part.first..part.end.min(self.floor), part.reason);
         for open in self.open.clone() {
@@ -295,10 +304,12 @@ impl Books {
         let before = (self.clone(), changes.clone());
         self.cover(Open::new(part.first.max(self.floor)..part.end, part.reason), changes);
         self.move_floor(batch_floor, changes);
-        if self.open.len() > OPEN_MAX {
-            // No room: the entry stays unconfirmed and comes again.
+        let has_room = self.open.len() <= OPEN_MAX;
+        if !has_room {
+            // The entry stays unconfirmed and comes again.
             (*self, *changes) = before;
         }
+        has_room
     }
 
     /// Explains every counter of a part, unless what explains it already stands over its reason.
