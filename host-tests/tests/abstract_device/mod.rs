@@ -10,13 +10,13 @@ use host_tests::server::ranges::{Open, minus, rank};
 use pillarbox::{Entry, Reason, wire::WINDOW};
 
 /// An entry of the lane that these tests are about.
-pub fn entry(reason: Reason, first: u64, len: u64) -> Entry {
+pub(crate) fn entry(reason: Reason, first: u64, len: u64) -> Entry {
     Entry { incarnation: 1, lane: 0, reason, first, len }
 }
 
 /// What a device is like.
 #[derive(Clone, Copy, Debug)]
-pub struct Habits {
+pub(crate) struct Habits {
     /// Entries that the account holds, before it joins the nearest.
     entries: usize,
     /// Its dead letters are discarded at times.
@@ -24,11 +24,11 @@ pub struct Habits {
     /// It gives up many records at once at times.
     leaps: bool,
     /// The receiver is restored from a backup at times.
-    pub is_restored: bool,
+    pub(crate) is_restored: bool,
 }
 
 impl Habits {
-    pub fn any(random: &mut fastrand::Rng) -> Self {
+    pub(crate) fn any(random: &mut fastrand::Rng) -> Self {
         Self {
             entries: if random.bool() { 16 } else { usize::MAX },
             discards: random.bool(),
@@ -40,7 +40,7 @@ impl Habits {
 
 /// A batch on its way.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub(crate) struct Sent {
     said: Said,
     entries: Vec<Entry>,
     records: Vec<u64>,
@@ -49,7 +49,7 @@ pub struct Sent {
 
 /// What the receiver made of it.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     settled: Vec<bool>,
     late_settled: Vec<bool>,
     confirmed: u32,
@@ -57,11 +57,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn is_all_confirmed(&self, sent: &Sent) -> bool {
+    pub(crate) fn is_all_confirmed(&self, sent: &Sent) -> bool {
         self.confirmed.count_ones() as usize == sent.entries.len()
     }
 
-    pub fn is_uncertain_waiting(&self, sent: &Sent) -> bool {
+    pub(crate) fn is_uncertain_waiting(&self, sent: &Sent) -> bool {
         let mut entries = sent.entries.iter().enumerate();
         entries.any(|(n, entry)| entry.reason == Reason::Uncertain && self.confirmed & (1 << n) == 0)
     }
@@ -69,7 +69,7 @@ impl Answer {
 
 impl Sent {
     /// Takes the batch into the books, as a receiver does.
-    pub fn arrive(&self, lane: &mut Lane, refuse: impl Fn(u64) -> bool) -> Answer {
+    pub(crate) fn arrive(&self, lane: &mut Lane, refuse: impl Fn(u64) -> bool) -> Answer {
         lane.begin(&self.said, &self.entries);
         let mut take = |counter: &u64| match lane.seen(*counter) {
             Seen::New if refuse(*counter) => false,
@@ -88,7 +88,7 @@ impl Sent {
 }
 
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     habits: Habits,
     next: u64,
     pending: BTreeSet<u64>,
@@ -98,14 +98,14 @@ pub struct Device {
     given: Vec<Open>,
     is_closing: bool,
     /// The account never had to say less than is true.
-    pub is_exact: bool,
+    pub(crate) is_exact: bool,
     /// The receiver had no room for uncertain counters once. Then it may take lost ones for uncertain later.
-    pub had_no_room: bool,
+    pub(crate) had_no_room: bool,
 }
 
 impl Device {
     /// A device whose first counters were given up before the receiver heard of it.
-    pub fn new(habits: Habits, given_up: u64) -> Self {
+    pub(crate) fn new(habits: Habits, given_up: u64) -> Self {
         let mut device = Self {
             habits,
             next: given_up,
@@ -125,12 +125,12 @@ impl Device {
         self.pending.first().copied().unwrap_or(self.next)
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.pending.is_empty() && self.parked.is_empty() && self.account.is_empty()
     }
 
     /// The incarnation takes no more records.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.is_closing = true;
     }
 
@@ -150,7 +150,7 @@ impl Device {
     }
 
     /// Some of what an application and a lane's policy do.
-    pub fn live(&mut self, random: &mut fastrand::Rng) {
+    pub(crate) fn live(&mut self, random: &mut fastrand::Rng) {
         for _ in 0..random.usize(..6) {
             match random.u8(..10) {
                 0..=4 => {
@@ -197,7 +197,7 @@ impl Device {
     }
 
     /// Power is lost: the youngest records may be gone, and how many counters had been handed out is not known.
-    pub fn reboot(&mut self, random: &mut fastrand::Rng, heard: u64) {
+    pub(crate) fn reboot(&mut self, random: &mut fastrand::Rng, heard: u64) {
         let gone = (0..random.usize(..4)).filter_map(|_| self.pending.pop_last()).last();
         let first = gone.unwrap_or(self.next);
         let end = self.next + random.u64(..64);
@@ -215,7 +215,7 @@ impl Device {
     }
 
     /// The next batch: all that is uncertain, as much of the account as fits, and some records.
-    pub fn batch(&mut self, random: &mut fastrand::Rng) -> Sent {
+    pub(crate) fn batch(&mut self, random: &mut fastrand::Rng) -> Sent {
         let mut account = self.account.clone();
         account.sort_by_key(|open| open.reason != Reason::Uncertain);
         account.truncate(32);
@@ -232,7 +232,7 @@ impl Device {
         Sent { said, entries, records, late }
     }
 
-    pub fn hear(&mut self, sent: &Sent, answer: &Answer) {
+    pub(crate) fn hear(&mut self, sent: &Sent, answer: &Answer) {
         for (counter, is_settled) in sent.records.iter().zip(&answer.settled) {
             if *is_settled {
                 self.pending.remove(counter);
@@ -269,7 +269,7 @@ impl Device {
     }
 
     /// When the device always said what was true, the books say it too.
-    pub fn compare(&self, lane: &Lane) {
+    pub(crate) fn compare(&self, lane: &Lane) {
         if !self.is_exact || self.habits.discards {
             return;
         }
