@@ -164,6 +164,37 @@ fn entries_without_room_wait_above_the_floor_and_are_taken_below_it() {
     assert_eq!(lane.ledger().explained.iter().sum::<u64>(), 199);
 }
 
+/// Books of 300 counters from 0 on, none of them received, with as many open ranges from 101 on as there may be.
+fn full() -> Lane {
+    let mut lane = Lane::default();
+    let account: Vec<_> = (0..OPEN_MAX as u64).map(|n| entry(Reason::Superseded, 101 + 2 * n, 1)).collect();
+    let applied = lane.apply(&said(0, 300), &account, &[], |_| false);
+    assert_eq!(applied.confirmed, u32::MAX);
+    lane
+}
+
+#[test]
+fn the_floor_moves_over_an_entry_that_has_no_room_beyond_it() {
+    let mut lane = full();
+    let applied = lane.apply(&said(50, 300), &[entry(Reason::Expired, 0, 60)], &[], |_| false);
+    assert_eq!((applied.confirmed, lane.books().floor()), (0, 50));
+    assert!(applied.explain.is_empty());
+}
+
+#[test]
+fn uncertain_counters_that_have_to_wait_for_room_are_not_lost() {
+    let mut lane = full();
+    let uncertain = entry(Reason::Uncertain, 300, 64);
+    for _ in 0..2 {
+        let applied = lane.apply(&said(0, 364), &[uncertain], &[], |_| false);
+        assert_eq!(applied.confirmed, 0);
+    }
+    let account = [entry(Reason::Expired, 0, 300), uncertain];
+    let applied = lane.apply(&said(364, 364), &account, &[], |_| false);
+    assert_eq!((applied.confirmed, lane.books().floor()), (0b11, 364));
+    assert_eq!((lane.ledger().uncertain(), lane.ledger().lost()), (64, 0));
+}
+
 #[test]
 fn dead_letters_are_forgotten_last() {
     let mut lane = Lane::default();
