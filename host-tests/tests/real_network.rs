@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use embedded_io_async::{Error, ErrorKind, Read, Write};
 use embedded_nal_async::{AddrType, Dns, TcpConnect};
 use host_tests::real_net::{Act, RealNet, ScriptedServer, TokioClock};
-use pillarbox::Clock;
+use pillarbox::{Clock, Sleep};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const REQUEST: &[u8] = b"POST / HTTP/1.1\r\nHost: receiver.test\r\nContent-Length: 5\r\n\r\nhello";

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use embassy_futures::select::select;
 use host_tests::virtual_time::{DeviceClock, VirtualTime};
-use pillarbox::Clock;
+use pillarbox::{Clock, Sleep};
 
 const HOUR_MS: u64 = 60 * 60 * 1000;
 

@@ -88,6 +88,7 @@ fn encode(batch: &PlainBatch, keys: &TagKeys) -> Vec<u8> {
         assert!(writer.late(&stored(record, batch), usize::MAX), "{record:?} fits");
     }
     let (envelope, entries) = writer.finish(&mut head(batch), &account(batch), &batch.report, keys).unwrap();
+    let envelope = &buffer[envelope];
     assert_eq!(entries, batch.account.len());
     envelope.to_vec()
 }
@@ -389,6 +390,7 @@ fn a_batch_is_never_larger_than_allowed_and_a_refused_record_changes_nothing() {
         batch.report.truncate(BatchWriter::REPORT_LEN);
         match writer.finish(&mut head(&batch), &account(&batch), &batch.report, &keys) {
             Ok((envelope, entries)) => {
+                let envelope = &buffer[envelope];
                 let max = BatchWriter::HEAD_MAX + room_for * BatchWriter::ENTRY_MAX;
                 if !batch.records.is_empty() || !batch.late.is_empty() {
                     assert!(envelope.len() <= at_most, "{} of {at_most}", envelope.len());
@@ -465,6 +467,7 @@ fn the_bounds_that_a_buffer_is_sized_by_hold() {
     assert!(writer.record(&record, size) && writer.late(&late, size));
     let (envelope, entries) =
         writer.finish(&mut head(&batch), &account(&batch), &batch.report, &keys).unwrap();
+    let envelope = &buffer[envelope];
     assert_eq!(entries, 32);
     let with_late = envelope.len();
     assert_eq!(decode(envelope).unwrap().late.len(), 1);
@@ -474,6 +477,7 @@ fn the_bounds_that_a_buffer_is_sized_by_hold() {
     writer.set_floor(batch.floor);
     assert!(writer.record(&record, size));
     let (envelope, _) = writer.finish(&mut head(&batch), &account(&batch), &batch.report, &keys).unwrap();
+    let envelope = &buffer[envelope];
     let without = envelope.len();
     // The longest record there is is as long as the bound says; its section has four bytes more.
     assert_eq!(with_late - without, 4 + BatchWriter::RECORD_MAX + late.body.len());
@@ -564,5 +568,6 @@ fn the_writer_takes_nothing_that_a_reader_would_refuse() {
     assert!(!writer.record(&stored(&next, &batch), usize::MAX), "an envelope has at most 65,535 bytes");
     let mut first = Head { floor: 0, ..head(&batch) };
     let (envelope, _) = writer.finish(&mut first, &[], &[], &keys).unwrap();
+    let envelope = &buffer[envelope];
     assert_eq!(decode(envelope).unwrap().records.len(), 2);
 }

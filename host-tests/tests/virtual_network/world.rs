@@ -6,7 +6,8 @@ use std::rc::Rc;
 use embassy_futures::select::{Either, select};
 use embedded_io_async::{ErrorKind, Read, Write};
 use embedded_nal_async::{AddrType, Dns, TcpConnect};
-use host_tests::link::{Connection, Endpoint, Fault, Link, Network, Reply};
+use host_tests::link::{Connection, Fault, Link, Network};
+use host_tests::server::{Reply, Server};
 use host_tests::virtual_time::VirtualTime;
 
 pub(crate) const PATIENCE_MS: u64 = 30_000;
@@ -18,7 +19,7 @@ pub(crate) struct Mirror {
     pub(crate) seen: Vec<(u64, Vec<u8>)>,
 }
 
-impl Endpoint for Mirror {
+impl Server for Mirror {
     fn handle(&mut self, now_ms: u64, body: &[u8]) -> Reply {
         self.seen.push((now_ms, body.to_vec()));
         Reply { status: 200, body: mirrored(body), retry_after_s: None }
