@@ -8,8 +8,8 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Clock, Drain, EmbassyClock, Entry, Error, Errand, Event, Failure, Key, LaneSet, Order, Pace, Policy, Sleep, Uplink,
-    event::Signals, list::take_where, random::Random,
+    Clock, Drain, EmbassyClock, Entry, Errand, Error, Event, Failure, Key, LaneSet, Order, Pace, Policy,
+    Sleep, Uplink, event::Signals, list::take_where, random::Random,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -259,7 +259,9 @@ where
                 let asked = retry_after_s.map_or(0, |seconds| self.pace.asked(seconds, &mut self.random));
                 (backoff.max(asked), Why::Backoff)
             }
-            Failure::Asked { retry_after_s } => (self.pace.asked(retry_after_s, &mut self.random), Why::Asked),
+            Failure::Asked { retry_after_s } => {
+                (self.pace.asked(retry_after_s, &mut self.random), Why::Asked)
+            }
             Failure::Refused { status } => {
                 self.drain.shared.lock().await.core.books.publish(Event::Refused { status });
                 (self.pace.after_refusal(&mut self.random), Why::Backoff)
@@ -443,7 +445,9 @@ where
     }
 }
 
-impl<'r, F, M: RawMutex, C, const LANES: usize, const RECORD: usize> Deref for Dispatcher<'r, F, LANES, RECORD, M, C> {
+impl<'r, F, M: RawMutex, C, const LANES: usize, const RECORD: usize> Deref
+    for Dispatcher<'r, F, LANES, RECORD, M, C>
+{
     type Target = Drain<'r, F, LANES, RECORD, M, C>;
 
     fn deref(&self) -> &Self::Target {
@@ -451,7 +455,9 @@ impl<'r, F, M: RawMutex, C, const LANES: usize, const RECORD: usize> Deref for D
     }
 }
 
-impl<F, M: RawMutex, C, const LANES: usize, const RECORD: usize> DerefMut for Dispatcher<'_, F, LANES, RECORD, M, C> {
+impl<F, M: RawMutex, C, const LANES: usize, const RECORD: usize> DerefMut
+    for Dispatcher<'_, F, LANES, RECORD, M, C>
+{
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.drain
     }

@@ -125,12 +125,7 @@ where
     }
 
     /// Moves these records to the dead letters.
-    pub async fn park(
-        &mut self,
-        lane: u8,
-        keys: &[Key],
-        cause: Cause,
-    ) -> Result<Rejection, Error<F::Error>> {
+    pub async fn park(&mut self, lane: u8, keys: &[Key], cause: Cause) -> Result<Rejection, Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Reject::for_good(lane, keys, cause);
         run(self.shared, &mut task).await?;

@@ -82,11 +82,6 @@ pub use layout::{LaneSpan, Layout};
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
-#[cfg(feature = "http")]
-pub use self::{
-    batch::BatchUplink,
-    http::{Http, Timeouts, UrlError},
-};
 #[cfg(feature = "tls")]
 pub use self::http::{Tls, Trust};
 #[cfg(feature = "outbox")]
@@ -105,4 +100,9 @@ pub use self::{
     store::{Errand, wipe},
     trigger::Trigger,
     uplink::{Failure, LaneSet, Split, Uplink},
+};
+#[cfg(feature = "http")]
+pub use self::{
+    batch::BatchUplink,
+    http::{Http, Timeouts, UrlError},
 };

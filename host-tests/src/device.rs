@@ -15,9 +15,9 @@ use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use embassy_sync::pubsub::WaitResult;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use pillarbox::{
-    Cause, Clock, Config, Depth, DeviceId, Drain, EncodedSize, EnqueueError, Entry, Event, Key,
-    LaneConfig, OpenError, Outbox, Reason, Record, Rejection, Resources, Stats, Stored, Subscriber, Tag,
-    Timestamp, Window, buffer_size,
+    Cause, Clock, Config, Depth, DeviceId, Drain, EncodedSize, EnqueueError, Entry, Event, Key, LaneConfig,
+    OpenError, Outbox, Reason, Record, Rejection, Resources, Stats, Stored, Subscriber, Tag, Timestamp,
+    Window, buffer_size,
 };
 use serde::{Deserialize, Serialize};
 

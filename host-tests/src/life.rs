@@ -604,8 +604,7 @@ impl<const N: usize> Life<N> {
         }
         let mut formers = Vec::new();
         block_on(
-            drain
-                .former_incarnations(|incarnation, issued| formers.push((incarnation, issued.to_vec()))),
+            drain.former_incarnations(|incarnation, issued| formers.push((incarnation, issued.to_vec()))),
         );
         for (incarnation, issued) in formers {
             (0..).zip(issued).for_each(|(lane, issued)| self.model.issued(incarnation, lane, issued));

@@ -69,8 +69,7 @@ async fn live<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, 
     {
         let mut memory = Memory::new();
         let config = config::<R, W, E>();
-        let (outbox, mut drain) =
-            pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config).await.unwrap();
+        let (outbox, mut drain) = pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config).await.unwrap();
         let mut keys = Vec::new();
         for number in 0..4 {
             keys.push(outbox.enqueue(&reading(number)).await.unwrap());
@@ -88,8 +87,7 @@ async fn live<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, 
     }
     let mut memory = Memory::new();
     let config = config::<R, W, E>();
-    let (outbox, mut drain) =
-        pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config).await.unwrap();
+    let (outbox, mut drain) = pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config).await.unwrap();
     drain.renew_incarnation().await.unwrap();
     for number in 0..bulk {
         outbox.enqueue_in(1, &reading(number)).await.unwrap();
