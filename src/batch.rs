@@ -85,6 +85,8 @@ struct Sent {
     incarnation: u32,
     is_former: bool,
     has_report: bool,
+    /// All that there is to say of its lane's account.
+    is_all: bool,
     floor: u64,
     taken: Bits,
     count: u16,
@@ -101,6 +103,7 @@ impl Sent {
             incarnation: 0,
             is_former: false,
             has_report: false,
+            is_all: false,
             floor: 0,
             taken: Bits::NONE,
             count: 0,
@@ -298,6 +301,7 @@ impl Desk {
             };
             let finished = writer.finish(&mut head, &sent.entries, &report, &self.keys);
             let (batch, told) = finished.map_err(|_| Failure::NoProgress)?;
+            sent.is_all = told == sent.entries.len();
             sent.entries.truncate(told);
             let tag = tx.get(batch.clone()).and_then(|batch| batch.last_chunk());
             sent.tag = *tag.ok_or(Failure::NoProgress)?;
@@ -435,7 +439,10 @@ impl Desk {
         let confirmed: Vec<Entry, { Account::MAX }> =
             sent.entries.iter().enumerate().filter(is_confirmed).map(|(_, entry)| *entry).collect();
         mail.confirm(&confirmed).await;
-        let is_over = sent.is_former && sent.count == 0 && (answer.is_closed || answer.is_stale);
+        // All is said when nothing is asked. Whether the books can be closed is then not for this device to decide: under a name
+        // that another one uses too they may never be.
+        let is_all_said = answer.explain().next().is_none() && confirmed.len() == sent.entries.len() && sent.is_all;
+        let is_over = sent.is_former && sent.count == 0 && (answer.is_stale || is_all_said);
         if is_over {
             mail.close_lane(sent.incarnation, sent.lane).await;
         }

@@ -76,6 +76,8 @@ pub(super) struct Body {
     /// Boots that ended without a clean stop.
     pub(super) unclean: Cell<u64>,
     pub(super) last: RefCell<Option<Final>>,
+    /// What keeps it from going home.
+    pub(super) unrest: RefCell<String>,
     saved: RefCell<Option<(Vec<u8>, u32)>>,
     put_back: Cell<bool>,
     next: Cell<u32>,
@@ -107,6 +109,7 @@ impl Body {
             cuts: Cell::new(0),
             unclean: Cell::new(0),
             last: RefCell::default(),
+            unrest: RefCell::default(),
             saved: RefCell::default(),
             put_back: Cell::new(false),
             next: Cell::new(0),
@@ -349,7 +352,7 @@ async fn go_home<S: Witness>(
     loop {
         // Cancelled again and again, which must not matter.
         select(sender.run(uplink), ground.time.sleep(SLICE_MS)).await;
-        match at_rest(outbox, sender).await {
+        match at_rest(body, outbox, sender).await {
             Ok(Some(rest)) => {
                 *body.last.borrow_mut() = Some(rest);
                 return End::Home;
@@ -361,13 +364,18 @@ async fn go_home<S: Witness>(
 }
 
 /// What the device knows, if it has nothing left to send or to tell.
-async fn at_rest(outbox: Post<'_>, sender: &mut Sender<'_>) -> Result<Option<Final>, Error<FlashError>> {
+async fn at_rest(
+    body: &Body,
+    outbox: Post<'_>,
+    sender: &mut Sender<'_>,
+) -> Result<Option<Final>, Error<FlashError>> {
     let mut lanes = [(0, 0); LANES];
     for (number, lane) in (0..).zip(&mut lanes) {
         let mut pending = 0;
         outbox.inspect(number, |_| pending += 1).await?;
         let window = sender.window(number, |_| false).await?;
         if pending > 0 || window.has_more {
+            *body.unrest.borrow_mut() = format!("{pending} pending, {window:?}");
             return Ok(None);
         }
         *lane = (window.floor, window.issued);
@@ -383,6 +391,7 @@ async fn at_rest(outbox: Post<'_>, sender: &mut Sender<'_>) -> Result<Option<Fin
     sender.former_incarnations(|_, _| formers += 1).await;
     let account = sender.account().await.to_vec();
     if late > 0 || formers > 0 || !account.is_empty() {
+        *body.unrest.borrow_mut() = format!("{late} late, {formers} former incarnations, {account:?}");
         return Ok(None);
     }
     let mut dead = Vec::new();

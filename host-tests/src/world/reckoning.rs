@@ -22,7 +22,8 @@ pub(super) fn reckon<S: Witness>(ground: &Ground<S>) -> Result<Tally, String> {
     let aside = by_number(&aside)?;
     for body in bodies.iter() {
         let Some(last) = body.last.borrow().clone() else {
-            return Err(format!("{} (body {}) does not come to rest", body.device, body.number));
+            let unrest = body.unrest.borrow();
+            return Err(format!("{} (body {}) does not come to rest: {unrest}", body.device, body.number));
         };
         tally.devices += 1;
         tally.boots += body.boots.get();
@@ -30,7 +31,8 @@ pub(super) fn reckon<S: Witness>(ground: &Ground<S>) -> Result<Tally, String> {
         count_link(&body.link, &mut tally);
         records(ground, &*server, body, &log, &aside, &mut tally)?;
         let is_disputed = bodies.iter().any(|other| other.device == body.device && other.is_disputed.get());
-        if !is_disputed {
+        // To a database that was put back, what was confirmed before may look lost.
+        if !is_disputed && !ground.plan.has_restores {
             books(&*server, body, &last, &mut tally)?;
         }
     }
@@ -111,6 +113,8 @@ fn records<S: Witness>(
             () if is_explained => tally.explained += 1,
             () if is_aside && body.is_disputed.get() => tally.aside += 1,
             () if posted.is_undone || was_forgotten => tally.undone += 1,
+            // To a stale device's account nobody listens.
+            () if posted.lane == LOOSE && body.is_disputed.get() => tally.undone += 1,
             () => return Err(format!("{who}: lost; the server says {reason:?}, aside: {is_aside}")),
         }
     }
