@@ -19,7 +19,13 @@ impl Pace {
     /// Failures are followed by a wait of 1 second to at most 10 minutes, refusals by up to an hour; the first attempt after
     /// boot or link up comes within 5 seconds; a receiver can ask for at most an hour.
     pub const fn new() -> Self {
-        Self { min_ms: 1_000, max_ms: 600_000, long_ms: 3_600_000, spread_ms: 5_000, retry_after_max_s: 3_600 }
+        Self {
+            min_ms: 1_000,
+            max_ms: 600_000,
+            long_ms: 3_600_000,
+            spread_ms: 5_000,
+            retry_after_max_s: 3_600,
+        }
     }
 
     /// After each failure in a row the wait is drawn from a range that begins at `min` and doubles up to `max`.
@@ -28,7 +34,10 @@ impl Pace {
     /// At compile time or boot, if `min` is zero or more than `max`, or `max` is more than 49 days.
     pub const fn backoff(self, min: Duration, max: Duration) -> Self {
         let (min_ms, max_ms) = (millis(min), millis(max));
-        assert!(min_ms > 0 && min_ms <= max_ms, "a back-off begins above zero and ends no earlier than it begins");
+        assert!(
+            min_ms > 0 && min_ms <= max_ms,
+            "a back-off begins above zero and ends no earlier than it begins"
+        );
         Self { min_ms, max_ms, ..self }
     }
 

@@ -256,7 +256,8 @@ impl Desk {
             }
             let incarnation = told.unwrap_or(window.incarnation);
             let books = if told.is_some() { mail.books_of(incarnation, &window).await } else { None };
-            let Some((floor, issued)) = books.or(told.is_none().then_some((window.floor, window.issued))) else {
+            let Some((floor, issued)) = books.or(told.is_none().then_some((window.floor, window.issued)))
+            else {
                 continue;
             };
             (sent.incarnation, sent.floor, sent.is_former) = (incarnation, floor, incarnation != current);
@@ -381,7 +382,8 @@ impl Desk {
             count += 1;
         }
         let is_settled = |key: Key| {
-            key.incarnation == sent.incarnation && key.counter.checked_sub(sent.floor).is_some_and(|at| settled.has(at))
+            key.incarnation == sent.incarnation
+                && key.counter.checked_sub(sent.floor).is_some_and(|at| settled.has(at))
         };
         mail.settle_where(sent.lane, count, &is_settled).await?;
         let is_late_settled = |(n, _): &(usize, &Key)| answer.is_late_settled(*n);

@@ -10,7 +10,7 @@ use heapless::Vec;
 pub use self::storage::{Pick, Rejection, Window};
 use crate::{
     Clock, EmbassyClock, Entry, Event, Failure, Key, LaneSet, Order, Pace, Policy, Sleep, Trigger, Uplink,
-    event::Signals, outbox::Shared, random::Random, store::Errand,
+    event::Signals, list::take_where, outbox::Shared, random::Random, store::Errand,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -207,7 +207,7 @@ where
         let now = self.clock.uptime_ms();
         let store = self.shared.lock().await;
         let stats = store.core.stats();
-        let has_books = store.core.books.books_errand(books_of, &|_, _| false, false).is_some();
+        let has_books = store.core.books.books_errand(books_of, &|_, _| false, LaneSet::ALL).is_some();
         drop(store);
         let mut due = None;
         let mut sooner = |at: u64| due = Some(due.map_or(at, |due: u64| due.min(at)));
@@ -241,7 +241,10 @@ where
         let now = self.clock.uptime_ms();
         (self.is_wanted, self.wait, self.is_late_told) = (false, None, false);
         self.told.clear();
-        self.held.clear();
+        // What is enqueued meanwhile does not cut a record's wait short.
+        let lanes = &self.lanes;
+        let is_over = |key: &Key| lanes.get(usize::from(key.lane)).is_none_or(|plan| plan.until <= now);
+        take_where(&mut self.held, is_over);
         for plan in &mut self.lanes {
             plan.is_done = false;
             if plan.until <= now {
@@ -265,7 +268,9 @@ where
                 let asked = retry_after_s.map_or(0, |seconds| self.pace.asked(seconds, &mut self.random));
                 (backoff.max(asked), Why::Backoff)
             }
-            Failure::Asked { retry_after_s } => (self.pace.asked(retry_after_s, &mut self.random), Why::Asked),
+            Failure::Asked { retry_after_s } => {
+                (self.pace.asked(retry_after_s, &mut self.random), Why::Asked)
+            }
             Failure::Refused { status } => {
                 self.shared.lock().await.core.books.publish(Event::Refused { status });
                 (self.pace.after_refusal(&mut self.random), Why::Backoff)
@@ -294,7 +299,9 @@ where
         let is_told = |incarnation, lane| {
             self.told.contains(&(incarnation, lane)) || self.closed.contains(&(incarnation, lane))
         };
-        let errand = books.books_errand(books_of.and(self.serves), &is_told, self.is_late_told)?;
+        let lanes = books_of.and(self.serves);
+        let late_of = if self.is_late_told { LaneSet::NONE } else { lanes };
+        let errand = books.books_errand(lanes, &is_told, late_of)?;
         drop(store);
         self.is_late_told = true;
         if let Errand::Books { incarnation, lane } = errand {
@@ -321,7 +328,10 @@ where
         if stats.depth.records > 0 {
             plan.failures = plan.failures.saturating_add(1);
             let pause = self.pace.after_failures(plan.failures, &mut self.random);
-            plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
+            // Nor does it make one that is on longer.
+            if plan.stuck == 0 {
+                plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
+            }
             plan.stuck = plan.stuck.max(stats.depth.records);
         }
     }

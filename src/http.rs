@@ -1,13 +1,13 @@
 //! HTTP over any TCP and DNS, with a limit on every byte and every wait: nothing that a server does can hold the device up.
 
 use embedded_nal_async::{Dns, TcpConnect};
+#[cfg(feature = "tls")]
+use reqwless::client::{TlsConfig, TlsVerify};
 use reqwless::{
     client::{HttpClient, HttpResource},
     request::RequestBuilder,
     response::Response as HttpResponse,
 };
-#[cfg(feature = "tls")]
-use reqwless::client::{TlsConfig, TlsVerify};
 
 use crate::{Failure, Sleep};
 
@@ -201,7 +201,13 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Client<'_, T, D, S> {
         let Self { http, clock, url, timeouts } = self;
         let connected = clock.within(timeouts.connect_ms, http.resource(url)).await;
         let resource = connected.and_then(Result::ok).ok_or(Failure::Network)?;
-        Ok(Connection { resource, clock: *clock, exchange_ms: timeouts.exchange_ms, is_used: false, is_over: false })
+        Ok(Connection {
+            resource,
+            clock: *clock,
+            exchange_ms: timeouts.exchange_ms,
+            is_used: false,
+            is_over: false,
+        })
     }
 }
 
@@ -218,10 +224,14 @@ pub(crate) struct Connection<'c, C: embedded_io_async::Read + embedded_io_async:
 
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reply<'b> {
-    pub(crate) status: u16,
-    pub(crate) retry_after_s: Option<u32>,
-    pub(crate) body: &'b [u8],
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Reply<'b> {
+    /// The status.
+    pub status: u16,
+    /// Seconds that the Retry-After header asks for; dates are not understood.
+    pub retry_after_s: Option<u32>,
+    /// The body; empty if there was no room for all of it.
+    pub body: &'b [u8],
 }
 
 /// Why nothing came back.

@@ -56,6 +56,8 @@ mod outbox;
 mod policy;
 #[cfg(feature = "outbox")]
 mod random;
+#[cfg(feature = "http")]
+mod rest;
 #[cfg(feature = "outbox")]
 mod ring;
 #[cfg(feature = "outbox")]
@@ -80,11 +82,6 @@ pub use layout::{LaneSpan, Layout};
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
-#[cfg(feature = "http")]
-pub use self::{
-    batch::BatchUplink,
-    http::{Http, Timeouts, UrlError},
-};
 #[cfg(feature = "tls")]
 pub use self::http::{Tls, Trust};
 #[cfg(feature = "outbox")]
@@ -102,4 +99,10 @@ pub use self::{
     store::{Errand, wipe},
     trigger::Trigger,
     uplink::{Failure, LaneSet, Split, Uplink},
+};
+#[cfg(feature = "http")]
+pub use self::{
+    batch::BatchUplink,
+    http::{Http, Reply, Timeouts, UrlError},
+    rest::{Handler, JsonHandler, Outcome, RawHandler, Request, RestUplink, Unwritable},
 };

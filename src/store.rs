@@ -13,7 +13,6 @@ mod open;
 mod park;
 mod tidy;
 
-pub use {errand::Errand, open::wipe};
 pub(crate) use {
     clear::Clear,
     deliver::{Explain, Inspect, Reject, Renew, Settle, Suspend, Take},
@@ -21,6 +20,7 @@ pub(crate) use {
     open::Open,
     park::{Discard, Late, Retry},
 };
+pub use {errand::Errand, open::wipe};
 
 use embassy_sync::blocking_mutex::raw::RawMutex;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;

@@ -6,9 +6,9 @@ use heapless::Vec;
 
 use super::Dispatcher;
 use crate::{
-    Cause, Clock, DeviceId, Entry, Error, Event, Key, Stats, Stored,
+    Cause, Clock, DeviceId, Entry, Error, Event, Key, Stats, Stored, Timestamp,
     account::Account,
-    ledger::DEAD_LETTERS,
+    ledger::{DEAD_LETTERS, FORMER},
     list::take_where,
     outbox::{check_lane, run},
     store::{Explain, Late, Reject, Renew, Settle, Take},
@@ -111,12 +111,7 @@ where
     }
 
     /// Moves these records to the dead letters.
-    pub async fn park(
-        &mut self,
-        lane: u8,
-        keys: &[Key],
-        cause: Cause,
-    ) -> Result<Rejection, Error<F::Error>> {
+    pub async fn park(&mut self, lane: u8, keys: &[Key], cause: Cause) -> Result<Rejection, Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Reject::for_good(lane, keys, cause);
         run(self.shared, &mut task).await?;
@@ -128,8 +123,10 @@ where
         self.shared.lock().await.core.books.resume_parking();
     }
 
-    /// Shows the dead letters that are to be sent again.
+    /// Shows the dead letters of the lanes that are served, if they are to be sent again.
     pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
+        let serves = self.serves;
+        let mut take = |stored: &Stored<'_>| !serves.contains(stored.key.lane) || take(stored);
         run(self.shared, &mut Late::new(&mut take)).await
     }
 
@@ -247,6 +244,29 @@ where
     /// The receiver has closed the books of an earlier incarnation.
     pub async fn close_incarnation(&mut self, incarnation: u32) {
         self.shared.lock().await.core.books.close_former(incarnation);
+    }
+
+    /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.
+    pub async fn drop_books(&mut self) {
+        let serves = self.serves;
+        let mut store = self.shared.lock().await;
+        let books = &mut store.core.books;
+        let is_served = |entry: &&Entry| serves.contains(entry.lane);
+        let entries: Vec<Entry, { Account::MAX }> =
+            books.account().iter().filter(is_served).copied().collect();
+        books.confirm(&entries);
+        let formers: Vec<u32, FORMER> = books.formers().map(|(incarnation, _)| incarnation).collect();
+        drop(store);
+        for incarnation in formers {
+            for lane in (0..LANES as u8).filter(|lane| serves.contains(*lane)) {
+                self.close_lane(incarnation, lane).await;
+            }
+        }
+    }
+
+    /// How old a record is, in milliseconds, where that is known beyond doubt.
+    pub async fn age_ms(&mut self, time: &Timestamp) -> Option<u64> {
+        self.shared.lock().await.core.books.age_ms(time)
     }
 
     /// An authenticated answer said what time it is, in milliseconds since 1970.

@@ -31,17 +31,22 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Books<'_, M, C, LANES> {
         Some(Errand::Records { lane })
     }
 
-    /// Books of these lanes that are open, other than those that were `told` already.
+    /// Books of these lanes that are open, other than those that were `told` already, and dead letters of the lanes `late_of` that
+    /// are to be sent again.
     pub(crate) fn books_errand(
         &self,
         lanes: LaneSet,
         is_told: &dyn Fn(u32, u8) -> bool,
-        is_late_told: bool,
+        late_of: LaneSet,
     ) -> Option<Errand> {
         let is_new = |(incarnation, lane): &(u32, u8)| lanes.contains(*lane) && !is_told(*incarnation, *lane);
         let ledger = &self.ledger;
         let mut of_account = ledger.account.entries().iter().map(|entry| (entry.incarnation, entry.lane));
-        let mut of_late = ledger.late.iter().filter(|_| !is_late_told).map(|_| (ledger.incarnation, lanes.first()));
+        let mut of_late = ledger
+            .late
+            .iter()
+            .filter(|late| late_of.contains(late.lane))
+            .map(|_| (ledger.incarnation, lanes.first()));
         let mut of_formers = ledger.former.iter().flat_map(|former| {
             let issued = (0..).zip(&former.issued).filter(|(_, issued)| **issued > 0);
             issued.map(|(lane, _)| (former.incarnation, lane))
@@ -59,7 +64,12 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Books<'_, M, C, LANES> {
     /// Whether records of `later` come behind those of `incarnation` in a ring.
     pub(crate) fn is_before(&self, incarnation: u32, later: u32) -> bool {
         // An incarnation that is not known any more is older than all that are.
-        let age = |incarnation: u32| match self.ledger.former.iter().position(|former| former.incarnation == incarnation) {
+        let age = |incarnation: u32| match self
+            .ledger
+            .former
+            .iter()
+            .position(|former| former.incarnation == incarnation)
+        {
             Some(at) => at + 1,
             None if incarnation == self.ledger.incarnation => usize::MAX,
             None => 0,
