@@ -1,16 +1,16 @@
 //! The dispatcher: decides when a flush is worth it, lets the uplink do it, and waits after what it says.
 
-mod storage;
+use core::ops::{Deref, DerefMut};
 
 use embassy_futures::select::select;
 use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
-pub use self::storage::{Pick, Rejection, Window};
 use crate::{
-    Clock, EmbassyClock, Entry, Event, Failure, Key, LaneSet, Order, Pace, Policy, Sleep, Trigger, Uplink,
-    event::Signals, list::take_where, outbox::Shared, random::Random, store::Errand,
+    Clock, Drain, EmbassyClock, Entry, Errand, Error, Event, Failure, Key, LaneSet, Order, Pace, Policy,
+    Sleep, Stored, Uplink, account::Account, event::Signals, ledger::FORMER, list::take_where,
+    random::Random,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -20,11 +20,10 @@ const TOLD: usize = 8;
 /// Confirmed entries that are remembered, should the receiver lose its memory.
 const REMEMBERED: usize = 8;
 
-/// Drains the outbox: there is one, in the task that sends.
+/// Sends what is in the outbox, when it is worth it, over an [`Uplink`].
 ///
 /// [`run`](Self::run) does everything. [`step`](Self::step) and [`next_wakeup`](Self::next_wakeup) are for those who have a loop of their
-/// own. The other methods are what an [`Uplink`] works with: each locks the storage for its own duration only,
-/// never across the network. Dropping one of their futures breaks no promise; at worst a record is sent once more.
+/// own. The other methods, and those of the [`Drain`] that it has, are what an uplink works with.
 pub struct Dispatcher<
     'r,
     F,
@@ -33,7 +32,7 @@ pub struct Dispatcher<
     M: RawMutex = CriticalSectionRawMutex,
     C = EmbassyClock,
 > {
-    shared: &'r Shared<'r, F, M, C, LANES>,
+    drain: Drain<'r, F, LANES, RECORD, M, C>,
     signals: &'r Signals<M>,
     clock: C,
     random: Random,
@@ -97,17 +96,18 @@ where
     M: RawMutex,
     C: Clock,
 {
-    pub(crate) fn new(
-        shared: &'r Shared<'r, F, M, C, LANES>,
-        signals: &'r Signals<M>,
-        clock: C,
-        entropy: u64,
-    ) -> Self {
-        let mut random = Random::new(entropy);
+    /// Sends every record at once, at the default pace. The first attempt comes after some jitter: others may have booted at the
+    /// same moment.
+    pub async fn new(drain: Drain<'r, F, LANES, RECORD, M, C>) -> Self {
+        let store = drain.shared.lock().await;
+        let books = &store.core.books;
+        let (signals, clock) = (books.signals, books.clock.clone());
+        let mut random = Random::new(books.seed());
+        drop(store);
         let pace = Pace::new();
         let until = clock.uptime_ms().saturating_add(pace.first(&mut random));
         Self {
-            shared,
+            drain,
             signals,
             clock,
             random,
@@ -142,11 +142,6 @@ where
         let until = self.clock.uptime_ms().saturating_add(pace.first(&mut self.random));
         self.wait = Some(Wait { until, why: Why::Spread });
         self
-    }
-
-    /// Tells the dispatcher from elsewhere that now is a good moment.
-    pub fn trigger(&self) -> Trigger<'r, M> {
-        Trigger::new(&self.signals.bell)
     }
 
     /// Sends for ever. May be cancelled.
@@ -205,7 +200,7 @@ where
     /// When a flush is due.
     async fn due_at(&mut self, books_of: LaneSet) -> Option<u64> {
         let now = self.clock.uptime_ms();
-        let store = self.shared.lock().await;
+        let store = self.drain.shared.lock().await;
         let stats = store.core.stats();
         let has_books = store.core.books.books_errand(books_of, &|_, _| false, LaneSet::ALL).is_some();
         drop(store);
@@ -272,7 +267,7 @@ where
                 (self.pace.asked(retry_after_s, &mut self.random), Why::Asked)
             }
             Failure::Refused { status } => {
-                self.shared.lock().await.core.books.publish(Event::Refused { status });
+                self.drain.shared.lock().await.core.books.publish(Event::Refused { status });
                 (self.pace.after_refusal(&mut self.random), Why::Backoff)
             }
         };
@@ -284,7 +279,7 @@ where
     pub async fn next_errand(&mut self, books_of: LaneSet) -> Option<Errand> {
         let now = self.clock.uptime_ms();
         let mut open = LaneSet::NONE;
-        let store = self.shared.lock().await;
+        let store = self.drain.shared.lock().await;
         let stats = store.core.stats();
         for ((lane, plan), stats) in (0..).zip(&self.lanes).zip(&stats.lanes) {
             let is_free = now >= plan.until || stats.depth.records > plan.stuck;
@@ -318,7 +313,7 @@ where
 
     /// A lane has nothing more that could be sent in this flush. What is left waits.
     pub async fn leave(&mut self, lane: u8) {
-        let stats = self.shared.lock().await.core.stats();
+        let stats = self.drain.shared.lock().await.core.stats();
         let (Some(plan), Some(stats)) =
             (self.lanes.get_mut(usize::from(lane)), stats.lanes.get(usize::from(lane)))
         else {
@@ -384,5 +379,119 @@ where
     /// The lanes that the uplink of the moment serves.
     pub fn serves(&self) -> LaneSet {
         self.serves
+    }
+
+    /// The receiver has these.
+    pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
+        self.settle_where(lane, delivered.len(), &|key| delivered.contains(&key)).await
+    }
+
+    /// The receiver has so many: those of which `is_delivered` is true.
+    pub async fn settle_where(
+        &mut self,
+        lane: u8,
+        count: usize,
+        is_delivered: &dyn Fn(Key) -> bool,
+    ) -> Result<u32, Error<F::Error>> {
+        let removed = self.drain.settle_where(lane, count, is_delivered).await?;
+        if let Some(plan) = self.lanes.get_mut(usize::from(lane)).filter(|_| removed > 0) {
+            plan.failures = 0;
+        }
+        Ok(removed)
+    }
+
+    /// Shows the dead letters of the lanes that are served, if they are to be sent again.
+    pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
+        let serves = self.serves;
+        self.drain.late(|stored| !serves.contains(stored.key.lane) || take(stored)).await
+    }
+
+    /// The receiver has these dead letters after all.
+    pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
+        // What is remembered of them is not true any more.
+        for key in delivered {
+            take_where(&mut self.remembered, |entry| entry.covers(key.incarnation, key.lane, key.counter));
+        }
+        self.drain.settle_late(delivered).await
+    }
+
+    /// The receiver knows of these entries now.
+    pub async fn confirm(&mut self, entries: &[Entry]) {
+        self.drain.confirm(entries).await;
+        for entry in entries {
+            if self.remembered.is_full() {
+                self.remembered.remove(0);
+            }
+            let _ = self.remembered.push(*entry);
+        }
+    }
+
+    /// The receiver's database has this name. If it had another before, it was restored or lost: what it has confirmed is told
+    /// again.
+    pub async fn learn_epoch(&mut self, epoch: u64) {
+        let is_another = self.epoch.replace(epoch).is_some_and(|known| known != epoch);
+        if is_another {
+            let books = &mut self.drain.shared.lock().await.core.books;
+            for entry in core::mem::take(&mut self.remembered) {
+                books.retell(entry);
+            }
+        }
+    }
+
+    /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.
+    pub async fn drop_books(&mut self) {
+        let serves = self.serves;
+        let mut store = self.drain.shared.lock().await;
+        let books = &mut store.core.books;
+        let is_served = |entry: &&Entry| serves.contains(entry.lane);
+        let entries: Vec<Entry, { Account::MAX }> =
+            books.account().iter().filter(is_served).copied().collect();
+        books.confirm(&entries);
+        let formers: Vec<u32, FORMER> = books.formers().map(|(incarnation, _)| incarnation).collect();
+        drop(store);
+        for incarnation in formers {
+            for lane in (0..LANES as u8).filter(|lane| serves.contains(*lane)) {
+                self.close_lane(incarnation, lane).await;
+            }
+        }
+    }
+
+    /// The receiver has closed the books of a lane of an earlier incarnation. When it has closed all of them, the incarnation is
+    /// forgotten.
+    pub async fn close_lane(&mut self, incarnation: u32, lane: u8) {
+        if !self.closed.contains(&(incarnation, lane)) {
+            if self.closed.is_full() {
+                self.closed.remove(0);
+            }
+            let _ = self.closed.push((incarnation, lane));
+        }
+        let mut store = self.drain.shared.lock().await;
+        let books = &mut store.core.books;
+        let is_open = (0..LANES as u8).any(|lane| {
+            books.issued_formerly(incarnation, lane).is_some_and(|issued| issued > 0)
+                && !self.closed.contains(&(incarnation, lane))
+        });
+        if !is_open {
+            books.close_former(incarnation);
+            take_where(&mut self.closed, |(closed, _)| *closed == incarnation);
+        }
+    }
+}
+
+impl<'r, F, M: RawMutex, C, const LANES: usize, const RECORD: usize> Deref
+    for Dispatcher<'r, F, LANES, RECORD, M, C>
+{
+    type Target = Drain<'r, F, LANES, RECORD, M, C>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.drain
+    }
+}
+
+impl<F, M: RawMutex, C, const LANES: usize, const RECORD: usize> DerefMut
+    for Dispatcher<'_, F, LANES, RECORD, M, C>
+{
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.drain
     }
 }

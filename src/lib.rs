@@ -43,6 +43,8 @@ mod dead_letters;
 #[cfg(feature = "outbox")]
 mod dispatcher;
 #[cfg(feature = "outbox")]
+mod drain;
+#[cfg(feature = "outbox")]
 mod error;
 #[cfg(feature = "outbox")]
 mod event;
@@ -90,7 +92,8 @@ pub use self::{
     clock::{Clock, EmbassyClock, Sleep},
     config::{Config, LaneConfig, WhenFull, buffer_size},
     dead_letters::DeadLetters,
-    dispatcher::{Dispatcher, Pick, Rejection, Window},
+    dispatcher::Dispatcher,
+    drain::{Drain, Pick, Rejection, Window},
     error::{EnqueueError, Error, LayoutError, OpenError},
     event::{Event, Subscriber},
     outbox::{Outbox, Resources, new},

@@ -7,7 +7,7 @@ use embassy_sync::{
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 
 use crate::{
-    Clock, Config, DeadLetters, DeviceKey, Dispatcher, EmbassyClock, EnqueueError, Error, Geometry, Key,
+    Clock, Config, DeadLetters, DeviceKey, Drain, EmbassyClock, EnqueueError, Error, Geometry, Key,
     OpenError, Record, Stats, Stored, Subscriber, Tag, Trigger, assert_fits, buffer_size,
     config::stored_max,
     event::Signals,
@@ -69,8 +69,8 @@ impl<F, const LANES: usize, const RECORD: usize, const BUFFER: usize, M: RawMute
 ///
 /// `entropy` is a random number from the chip: incarnation and boot nonce come from it.
 ///
-/// The application posts through the [`Outbox`], from as many tasks as it likes. The [`Dispatcher`] belongs to the
-/// one task that sends.
+/// The application posts through the [`Outbox`], from as many tasks as it likes. The [`Drain`] belongs to the one task that sends:
+/// to a [`Dispatcher`](crate::Dispatcher).
 ///
 /// Cancelling it is safe: open it again.
 #[allow(clippy::type_complexity)]
@@ -80,7 +80,7 @@ pub async fn new<'r, F, M, C, const LANES: usize, const RECORD: usize, const BUF
     clock: C,
     entropy: u64,
     config: Config<LANES>,
-) -> Result<(Outbox<'r, F, LANES, RECORD, M, C>, Dispatcher<'r, F, LANES, RECORD, M, C>), OpenError<F::Error>>
+) -> Result<(Outbox<'r, F, LANES, RECORD, M, C>, Drain<'r, F, LANES, RECORD, M, C>), OpenError<F::Error>>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
@@ -100,12 +100,11 @@ where
     let shared = resources.shared.get_or_insert_with(|| {
         Mutex::new(Store::closed(flash, record, signals, clock, &config, layout, entropy))
     });
-    let clock = shared.get_mut().core.books.clock.clone();
     let mut open = Open::new();
     run(shared, &mut open).await?;
     open.end()?;
     let shared: &'r _ = shared;
-    Ok((Outbox { shared }, Dispatcher::new(shared, signals, clock, entropy)))
+    Ok((Outbox { shared }, Drain::new(shared)))
 }
 
 /// Where an application posts its records.

@@ -121,8 +121,9 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// Writes number and length of a section at `at`, whose content ends at `end` and begins where it does if they take as
-/// many bytes as they can; then moves the content up to them. Gives the section's end: an empty one is left out.
+/// Writes number and length of a section at `at`, whose content ends at `end` and begins where it does if
+/// they take as many bytes as they can; then moves the content up to them. Gives the section's end: an empty
+/// one is left out.
 fn close_section(buffer: &mut [u8], number: u8, at: usize, end: usize) -> Option<usize> {
     let content = at + SECTION_MAX;
     let len = end.checked_sub(content)?;

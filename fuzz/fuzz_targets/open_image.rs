@@ -14,7 +14,7 @@ use embassy_futures::block_on;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use libfuzzer_sys::fuzz_target;
 use pillarbox::{
-    Clock, Config, DeviceId, Dispatcher, EncodedSize, EnqueueError, Entry, Geometry, Key, LaneConfig,
+    Clock, Config, DeviceId, Drain, EncodedSize, EnqueueError, Entry, Geometry, Key, LaneConfig,
     OpenError, Outbox, Reason, Record, Resources, buffer_size,
     scan::{self, Image},
 };
@@ -324,7 +324,7 @@ fn live<const R: usize, const W: usize, const E: usize>(
 
 type Handles<'r, const R: usize, const W: usize, const E: usize> = (
     Outbox<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
-    Dispatcher<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
+    Drain<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, Stopped>,
 );
 
 async fn boot<const R: usize, const W: usize, const E: usize>(
@@ -369,7 +369,7 @@ fn bound<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, E>) {
 
 async fn perform<const R: usize, const W: usize, const E: usize>(
     operation: Operation,
-    (outbox, dispatcher): &mut Handles<'_, R, W, E>,
+    (outbox, drain): &mut Handles<'_, R, W, E>,
     model: &mut Model,
 ) {
     let lane_of = |lane: u8| lane % LANES as u8;
@@ -388,7 +388,7 @@ async fn perform<const R: usize, const W: usize, const E: usize>(
         }
         Operation::Window { lane, take } => {
             let mut left = take;
-            let window = dispatcher
+            let window = drain
                 .window(lane_of(lane), |_| {
                     left = left.saturating_sub(1);
                     left > 0
@@ -398,13 +398,13 @@ async fn perform<const R: usize, const W: usize, const E: usize>(
         }
         Operation::Settle { lane, from, count } => {
             let keys = some(pending(outbox, lane_of(lane), model).await, from, count);
-            let settled = dispatcher.settle(lane_of(lane), &keys).await;
+            let settled = drain.settle(lane_of(lane), &keys).await;
             model.must(settled == Ok(keys.len() as u32), "what is pending can be settled");
             model.owed.retain(|key| !keys.contains(key));
         }
         Operation::Reject { lane, from, count } => {
             let keys = some(pending(outbox, lane_of(lane), model).await, from, count);
-            let rejected = dispatcher.reject(lane_of(lane), &keys).await;
+            let rejected = drain.reject(lane_of(lane), &keys).await;
             model.must(rejected.is_ok(), "what is pending can be rejected");
         }
         Operation::Retry { letter } => {
@@ -423,19 +423,19 @@ async fn perform<const R: usize, const W: usize, const E: usize>(
         }
         Operation::SettleLate => {
             let mut keys = Vec::new();
-            let late = dispatcher.late(|letter| {
+            let late = drain.late(|letter| {
                 keys.push(letter.key);
                 true
             });
             model.must(late.await.is_ok(), "late letters can be read");
             model.must(
-                dispatcher.settle_late(&keys).await.is_ok(),
+                drain.settle_late(&keys).await.is_ok(),
                 "late letters can be settled",
             );
             model.owed.retain(|key| !keys.contains(key));
         }
         Operation::Explain { lane, first, len } => {
-            let (incarnation, ..) = dispatcher.identity().await;
+            let (incarnation, ..) = drain.identity().await;
             let asked = Entry {
                 incarnation,
                 lane: lane_of(lane),
@@ -444,12 +444,12 @@ async fn perform<const R: usize, const W: usize, const E: usize>(
                 len: len.into(),
             };
             model.must(
-                dispatcher.explain(asked).await.is_ok(),
+                drain.explain(asked).await.is_ok(),
                 "counters can be explained",
             );
         }
         Operation::Renew => model.must(
-            dispatcher.renew_incarnation().await.is_ok(),
+            drain.renew_incarnation().await.is_ok(),
             "an incarnation can be left",
         ),
         Operation::Clear => model.must(outbox.clear().await.is_ok(), "an outbox can be cleared"),
@@ -508,14 +508,14 @@ fn some(mut keys: Vec<Key>, from: u8, count: u8) -> Vec<Key> {
 
 /// Whatever was enqueued is pending, a dead letter, or accounted for.
 async fn check<const R: usize, const W: usize, const E: usize>(
-    (outbox, dispatcher): &mut Handles<'_, R, W, E>,
+    (outbox, drain): &mut Handles<'_, R, W, E>,
     model: &mut Model,
 ) {
     let mut found: BTreeSet<Key> = dead(outbox, model).await.into_iter().collect();
     for lane in 0..LANES as u8 {
         found.extend(pending(outbox, lane, model).await);
     }
-    let account = dispatcher.account().await;
+    let account = drain.account().await;
     for key in &model.owed {
         let explained = account.iter().any(|entry| {
             let told = !matches!(entry.reason, Reason::Uncertain | Reason::Parked | Reason::Lost);

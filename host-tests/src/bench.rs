@@ -5,7 +5,7 @@ use core::fmt;
 
 use embassy_futures::block_on;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
-use pillarbox::{Config, DeviceId, Dispatcher, Key, LaneConfig, Outbox, Resources, buffer_size};
+use pillarbox::{Config, DeviceId, Drain, Key, LaneConfig, Outbox, Resources, buffer_size};
 use sequential_storage::cache::page_pointers::ArrayPagePointers;
 use sequential_storage::cache::page_states::ArrayPageStates;
 use sequential_storage::cache::{Cache, Uncached};
@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 /// The flash of an RP2040 as embassy-rp drives it.
 type Flash = Chip<4, 1, PAGE>;
 type Device<'r> = Outbox<'r, &'r Flash, 1, RECORD, NoopRawMutex, VirtualClock<'r>>;
-type Sender<'r> = Dispatcher<'r, &'r Flash, 1, RECORD, NoopRawMutex, VirtualClock<'r>>;
+type Sender<'r> = Drain<'r, &'r Flash, 1, RECORD, NoopRawMutex, VirtualClock<'r>>;
 
 /// Flash operations per record.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -121,9 +121,9 @@ fn with_outbox<T>(chip: &Flash, pages: u16, use_it: impl FnOnce(Device<'_>, &mut
     let device = DeviceId::new("meter-0042").expect("it is a device id");
     let config = Config::new(device, [LaneConfig::new(pages)]);
     let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(&clock), 1, config));
-    let (outbox, mut dispatcher) = opened.expect("the flash is sound");
-    block_on(dispatcher.learn_time(1_790_000_000_000));
-    use_it(outbox, &mut dispatcher)
+    let (outbox, mut drain) = opened.expect("the flash is sound");
+    block_on(drain.learn_time(1_790_000_000_000));
+    use_it(outbox, &mut drain)
 }
 
 /// A record whose body has 32 bytes.
@@ -155,22 +155,22 @@ impl Totals {
     }
 
     /// A batch is posted, sent and settled.
-    fn batch(&mut self, chip: &Flash, outbox: Device<'_>, dispatcher: &mut Sender<'_>) {
+    fn batch(&mut self, chip: &Flash, outbox: Device<'_>, drain: &mut Sender<'_>) {
         for _ in 0..BATCH {
             let posted =
                 counted(chip, &mut self.enqueue, || block_on(outbox.enqueue(&reading(self.records))));
             posted.expect("there is room");
             self.records += 1;
         }
-        let keys = counted(chip, &mut self.read, || window(dispatcher));
-        let settled = counted(chip, &mut self.settle, || block_on(dispatcher.settle(0, &keys)));
+        let keys = counted(chip, &mut self.read, || window(drain));
+        let settled = counted(chip, &mut self.settle, || block_on(drain.settle(0, &keys)));
         assert_eq!(settled.expect("the flash is sound"), BATCH as u32);
     }
 }
 
-fn window(dispatcher: &mut Sender<'_>) -> Vec<Key> {
+fn window(drain: &mut Sender<'_>) -> Vec<Key> {
     let mut keys = Vec::new();
-    let taken = block_on(dispatcher.window(0, |stored| {
+    let taken = block_on(drain.window(0, |stored| {
         let room = keys.len() < BATCH;
         if room {
             keys.push(stored.key);
@@ -190,15 +190,15 @@ fn capacity() -> usize {
 
 fn wrap(records: usize) -> Costs {
     let chip = chip();
-    with_outbox(&chip, PAGES as u16, |outbox, dispatcher| {
+    with_outbox(&chip, PAGES as u16, |outbox, drain| {
         let mut totals = Totals::default();
         // Once round to reach the steady state, once round to count.
         while totals.records < records {
-            totals.batch(&chip, outbox, dispatcher);
+            totals.batch(&chip, outbox, drain);
         }
         totals = Totals::default();
         while totals.records < records {
-            totals.batch(&chip, outbox, dispatcher);
+            totals.batch(&chip, outbox, drain);
         }
         totals.costs()
     })
@@ -206,13 +206,13 @@ fn wrap(records: usize) -> Costs {
 
 fn with_backlog(backlog: usize) -> Costs {
     let chip = chip();
-    with_outbox(&chip, PAGES as u16, |outbox, dispatcher| {
+    with_outbox(&chip, PAGES as u16, |outbox, drain| {
         for serial in 0..backlog {
             block_on(outbox.enqueue(&reading(serial))).expect("there is room");
         }
         let mut totals = Totals::default();
         while totals.records < 16 * BATCH {
-            totals.batch(&chip, outbox, dispatcher);
+            totals.batch(&chip, outbox, drain);
         }
         totals.costs()
     })

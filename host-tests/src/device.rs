@@ -15,9 +15,9 @@ use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use embassy_sync::pubsub::WaitResult;
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use pillarbox::{
-    Cause, Clock, Config, Depth, DeviceId, Dispatcher, EncodedSize, EnqueueError, Entry, Event, Key,
-    LaneConfig, OpenError, Outbox, Reason, Record, Rejection, Resources, Stats, Stored, Subscriber, Tag,
-    Timestamp, Window, buffer_size,
+    Cause, Clock, Config, Depth, DeviceId, Drain, EncodedSize, EnqueueError, Entry, Event, Key, LaneConfig,
+    OpenError, Outbox, Reason, Record, Rejection, Resources, Stats, Stored, Subscriber, Tag, Timestamp,
+    Window, buffer_size,
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +136,7 @@ pub struct Device<'c, F, const LANES: usize, const RECORD: usize> {
     /// What the application has.
     pub outbox: Outbox<'c, F, LANES, RECORD, NoopRawMutex, Uptime>,
     /// What the sender has.
-    pub dispatcher: Dispatcher<'c, F, LANES, RECORD, NoopRawMutex, Uptime>,
+    pub drain: Drain<'c, F, LANES, RECORD, NoopRawMutex, Uptime>,
     /// Its clock.
     pub uptime: Uptime,
     events: Subscriber<'c, NoopRawMutex>,
@@ -154,10 +154,10 @@ where
         let resources: &'c mut _ =
             Box::leak(Box::new(Resources::<F, LANES, RECORD, BUFFER, NoopRawMutex, Uptime>::new()));
         let uptime = Uptime::default();
-        let (outbox, dispatcher) =
+        let (outbox, drain) =
             block_on(pillarbox::new(resources, flash, uptime.clone(), entropy(), config.clone()))?;
         let events = block_on(outbox.subscribe()).expect("nobody else listens");
-        Ok(Self { outbox, dispatcher, uptime, events })
+        Ok(Self { outbox, drain, uptime, events })
     }
 
     /// Posts a note in lane 0.
@@ -208,7 +208,7 @@ where
     /// What the sender would send of a lane if it had room for everything.
     pub fn window(&mut self, lane: u8) -> (Window, Vec<Kept>) {
         let mut shown = Vec::new();
-        let window = block_on(self.dispatcher.window(lane, |stored| {
+        let window = block_on(self.drain.window(lane, |stored| {
             shown.push(Kept::read(stored));
             true
         }))
@@ -218,7 +218,7 @@ where
 
     /// The receiver has these.
     pub fn settle(&mut self, lane: u8, keys: &[Key]) -> u32 {
-        block_on(self.dispatcher.settle(lane, keys)).unwrap()
+        block_on(self.drain.settle(lane, keys)).unwrap()
     }
 
     /// The receiver has the oldest `count` of lane 0; gives their numbers.
@@ -231,7 +231,7 @@ where
 
     /// The receiver rejects these.
     pub fn reject(&mut self, lane: u8, keys: &[Key]) -> Rejection {
-        block_on(self.dispatcher.reject(lane, keys)).unwrap()
+        block_on(self.drain.reject(lane, keys)).unwrap()
     }
 
     /// The dead letters, the longest dead first.
@@ -254,7 +254,7 @@ where
     /// The dead letters that are to be sent again.
     pub fn late(&mut self) -> Vec<Kept> {
         let mut late = Vec::new();
-        block_on(self.dispatcher.late(|stored| {
+        block_on(self.drain.late(|stored| {
             late.push(Kept::read(stored));
             true
         }))
@@ -264,7 +264,7 @@ where
 
     /// The open entries of the account.
     pub fn account(&mut self) -> Vec<Entry> {
-        block_on(self.dispatcher.account()).to_vec()
+        block_on(self.drain.account()).to_vec()
     }
 
     /// Why the account says that this record will not arrive.
@@ -292,7 +292,7 @@ where
 
     /// An authenticated answer said what time it is.
     pub fn learn_time(&mut self, wall_ms: u64) {
-        block_on(self.dispatcher.learn_time(wall_ms));
+        block_on(self.drain.learn_time(wall_ms));
     }
 
     /// Makes the stop clean.

@@ -8,5 +8,6 @@ pub mod link;
 pub mod model;
 pub mod raw;
 pub mod real_net;
+pub mod server;
 pub mod soak;
 pub mod virtual_time;

@@ -16,7 +16,7 @@ use embassy_futures::block_on;
 use embassy_futures::join::join;
 use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use pillarbox::{
-    Config, DeviceId, Dispatcher, EnqueueError, Error, Key, LaneConfig, OpenError, Outbox, Record, Resources,
+    Config, DeviceId, Drain, EnqueueError, Error, Key, LaneConfig, OpenError, Outbox, Record, Resources,
     Stored, Tag,
 };
 
@@ -41,7 +41,7 @@ const STEPS_MAX: u32 = 20_000;
 type Device<'r, const R: usize, const W: usize, const E: usize, const RECORD: usize> =
     Outbox<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
 type Sender<'r, const R: usize, const W: usize, const E: usize, const RECORD: usize> =
-    Dispatcher<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
+    Drain<'r, &'r Chip<R, W, E>, LANES, RECORD, NoopRawMutex, VirtualClock<'r>>;
 
 /// Why a session ended.
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl<const N: usize> Life<N> {
         let mut resources = Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
-        let (outbox, mut dispatcher) = match opened {
+        let (outbox, mut drain) = match opened {
             Ok(opened) => opened,
             Err(OpenError::Storage(Error::Flash(FlashError::PowerCut))) => {
                 self.tally.cuts_in_recovery += 1;
@@ -250,7 +250,7 @@ impl<const N: usize> Life<N> {
             let Some(step) = next(&mut self.rng) else {
                 return End::OfScript;
             };
-            if let Err(end) = self.step(step, chip, clock, outbox, &mut dispatcher) {
+            if let Err(end) = self.step(step, chip, clock, outbox, &mut drain) {
                 return end;
             }
         }
@@ -263,16 +263,16 @@ impl<const N: usize> Life<N> {
         chip: &Chip<R, W, E>,
         clock: &Cell<u64>,
         outbox: Device<'_, R, W, E, RECORD>,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
         match step {
             Step::Post(lane) => self.post(outbox, lane, None),
             Step::PostTogether => self.post_together(chip, outbox),
             Step::PostOnce(tag) => self.post(outbox, 1, Some(tag)),
-            Step::Deliver(lane) => self.deliver(dispatcher, lane),
-            Step::Reject => self.reject(dispatcher),
-            Step::Tell => self.tell(dispatcher),
-            Step::DeadLetters => self.tend_dead_letters(outbox, dispatcher),
+            Step::Deliver(lane) => self.deliver(drain, lane),
+            Step::Reject => self.reject(drain),
+            Step::Tell => self.tell(drain),
+            Step::DeadLetters => self.tend_dead_letters(outbox, drain),
             Step::Suspend => self.done(block_on(outbox.suspend())).map(drop),
             Step::SwitchOff => {
                 if self.done(block_on(outbox.suspend()))?.is_some() {
@@ -281,7 +281,7 @@ impl<const N: usize> Life<N> {
                 }
                 Ok(())
             }
-            Step::DropFuture(lane) => self.drop_a_future(chip, outbox, dispatcher, lane),
+            Step::DropFuture(lane) => self.drop_a_future(chip, outbox, drain, lane),
             Step::DriverError => {
                 chip.fail_after(self.rng.u64(..60));
                 self.tally.driver_errors += 1;
@@ -293,13 +293,13 @@ impl<const N: usize> Life<N> {
             }
             Step::Clear => {
                 // The account has room for a few incarnations only.
-                self.tell(dispatcher)?;
+                self.tell(drain)?;
                 self.model.cleared();
                 self.done(block_on(outbox.clear())).map(drop)
             }
             Step::Renew => {
-                self.tell(dispatcher)?;
-                self.done(block_on(dispatcher.renew_incarnation())).map(drop)
+                self.tell(drain)?;
+                self.done(block_on(drain.renew_incarnation())).map(drop)
             }
         }
     }
@@ -368,7 +368,7 @@ impl<const N: usize> Life<N> {
 
     fn window<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
         lane: u8,
         most: usize,
     ) -> Result<Vec<Key>, End> {
@@ -381,7 +381,7 @@ impl<const N: usize> Life<N> {
                 false
             }
         };
-        let result = block_on(dispatcher.window(lane, taken));
+        let result = block_on(drain.window(lane, taken));
         let Some(window) = self.done(result)? else {
             return Ok(Vec::new());
         };
@@ -398,11 +398,11 @@ impl<const N: usize> Life<N> {
     /// The receiver stores some, and the answer about some of those arrives.
     fn deliver<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
         lane: u8,
     ) -> Result<(), End> {
         let most = self.rng.usize(1..12);
-        let mut keys = self.window(dispatcher, lane, most)?;
+        let mut keys = self.window(drain, lane, most)?;
         if self.rng.u8(..4) == 0 {
             keys.retain(|_| self.rng.bool());
         }
@@ -415,7 +415,7 @@ impl<const N: usize> Life<N> {
             keys.retain(|_| self.rng.bool());
         }
         self.rng.shuffle(&mut keys);
-        let result = block_on(dispatcher.settle(lane, &keys));
+        let result = block_on(drain.settle(lane, &keys));
         if self.done(result)?.is_some() {
             self.model.settled(&keys);
         }
@@ -424,29 +424,29 @@ impl<const N: usize> Life<N> {
 
     fn reject<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
-        let keys = self.window(dispatcher, 1, 3)?;
-        let result = block_on(dispatcher.reject(1, &keys));
+        let keys = self.window(drain, 1, 3)?;
+        let result = block_on(drain.reject(1, &keys));
         self.done(result).map(drop)
     }
 
     /// The receiver is told the account, and confirms it.
     fn tell<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
-        let account = block_on(dispatcher.account());
+        let account = block_on(drain.account());
         check_disjoint(&account)?;
         self.model.confirm(&account);
-        block_on(dispatcher.confirm(&account));
+        block_on(drain.confirm(&account));
         Ok(())
     }
 
     fn tend_dead_letters<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
         outbox: Device<'_, R, W, E, RECORD>,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
         let dead = self.dead_letters(outbox)?;
         if let Some(&key) = dead.get(self.rng.usize(..dead.len().max(1))) {
@@ -459,7 +459,7 @@ impl<const N: usize> Life<N> {
                 self.done(result)?;
             }
         }
-        self.deliver_late(dispatcher)
+        self.deliver_late(drain)
     }
 
     fn dead_letters<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
@@ -480,10 +480,10 @@ impl<const N: usize> Life<N> {
 
     fn deliver_late<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
         let mut keys = Vec::new();
-        let result = block_on(dispatcher.late(|stored| {
+        let result = block_on(drain.late(|stored| {
             keys.push(stored.key);
             true
         }));
@@ -491,7 +491,7 @@ impl<const N: usize> Life<N> {
         for key in &keys {
             self.model.receive(*key);
         }
-        let result = block_on(dispatcher.settle_late(&keys));
+        let result = block_on(drain.settle_late(&keys));
         self.done(result).map(drop)
     }
 
@@ -500,7 +500,7 @@ impl<const N: usize> Life<N> {
         &mut self,
         chip: &Chip<R, W, E>,
         outbox: Device<'_, R, W, E, RECORD>,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
         lane: u8,
     ) -> Result<(), End> {
         self.tally.dropped_futures += 1;
@@ -510,14 +510,14 @@ impl<const N: usize> Life<N> {
             0 => {
                 let keys = {
                     chip.set_yields(false);
-                    let keys = self.window(dispatcher, lane, 4)?;
+                    let keys = self.window(drain, lane, 4)?;
                     chip.set_yields(true);
                     keys
                 };
                 for key in &keys {
                     self.model.receive(*key);
                 }
-                poll_a_few(dispatcher.settle(lane, &keys), polls).map(|result| result.map(drop))
+                poll_a_few(drain.settle(lane, &keys), polls).map(|result| result.map(drop))
             }
             1 => poll_a_few(outbox.suspend(), polls),
             _ => {
@@ -551,8 +551,8 @@ impl<const N: usize> Life<N> {
         let mut resources = Resources::<_, LANES, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let entropy = self.rng.u64(..);
         let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(clock), entropy, config()));
-        let (outbox, mut dispatcher) = opened.map_err(|error| format!("wedged: opening failed: {error}"))?;
-        let end = self.drain(outbox, &mut dispatcher);
+        let (outbox, mut drain) = opened.map_err(|error| format!("wedged: opening failed: {error}"))?;
+        let end = self.drain(outbox, &mut drain);
         end.map_err(|end| match end {
             End::Broken(what) => what,
             end => format!("{end:?} without a cut"),
@@ -562,18 +562,18 @@ impl<const N: usize> Life<N> {
     fn drain<const R: usize, const W: usize, const E: usize, const RECORD: usize>(
         &mut self,
         outbox: Device<'_, R, W, E, RECORD>,
-        dispatcher: &mut Sender<'_, R, W, E, RECORD>,
+        drain: &mut Sender<'_, R, W, E, RECORD>,
     ) -> Result<(), End> {
         for lane in 0..LANES as u8 {
             // Every lane takes another record, however it was treated.
             let serial = self.model.post(lane, None);
             let mut result = block_on(outbox.enqueue_in(lane, &Reading::<N>::new(serial)));
             for _ in 0..STEPS_MAX {
-                let keys = self.window(dispatcher, lane, 8)?;
+                let keys = self.window(drain, lane, 8)?;
                 for key in &keys {
                     self.model.receive(*key);
                 }
-                let settled = block_on(dispatcher.settle(lane, &keys));
+                let settled = block_on(drain.settle(lane, &keys));
                 self.done(settled)?;
                 self.model.settled(&keys);
                 if keys.is_empty() {
@@ -586,7 +586,7 @@ impl<const N: usize> Life<N> {
             if !self.posted(serial, result)? {
                 return Err(End::Broken(format!("wedged: lane {lane} takes no record")));
             }
-            let keys = self.window(dispatcher, lane, 8)?;
+            let keys = self.window(drain, lane, 8)?;
             if !keys.is_empty() {
                 return Err(End::Broken(format!("wedged: lane {lane} still shows {keys:?}")));
             }
@@ -600,17 +600,16 @@ impl<const N: usize> Life<N> {
                 let retried = block_on(outbox.dead_letters().retry(key));
                 self.done(retried)?;
             }
-            self.deliver_late(dispatcher)?;
+            self.deliver_late(drain)?;
         }
         let mut formers = Vec::new();
         block_on(
-            dispatcher
-                .former_incarnations(|incarnation, issued| formers.push((incarnation, issued.to_vec()))),
+            drain.former_incarnations(|incarnation, issued| formers.push((incarnation, issued.to_vec()))),
         );
         for (incarnation, issued) in formers {
             (0..).zip(issued).for_each(|(lane, issued)| self.model.issued(incarnation, lane, issued));
         }
-        let account = block_on(dispatcher.account());
+        let account = block_on(drain.account());
         check_disjoint(&account)?;
         self.tally.accounted = self.model.check(&account)?;
         Ok(())

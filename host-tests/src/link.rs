@@ -21,6 +21,7 @@ use embedded_io_async::ErrorKind;
 use embedded_nal_async::{AddrType, Dns, TcpConnect};
 use fastrand::Rng;
 
+use crate::server::{Reply, Server};
 use crate::virtual_time::VirtualTime;
 
 pub use connection::Connection;
@@ -32,29 +33,6 @@ use connection::Wire;
 /// Requests, and answers, that somebody on the network has recorded.
 const RECORDED_MAX: usize = 32;
 
-/// What a server says to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// The status code.
-    pub status: u16,
-    /// The body.
-    pub body: Vec<u8>,
-    /// The Retry-After header.
-    pub retry_after_s: Option<u32>,
-}
-
-/// What handles the requests at the far end.
-pub trait Endpoint {
-    /// Handles the body of a POST.
-    fn handle(&mut self, now_ms: u64, body: &[u8]) -> Reply;
-}
-
-impl<F: FnMut(u64, &[u8]) -> Reply> Endpoint for F {
-    fn handle(&mut self, now_ms: u64, body: &[u8]) -> Reply {
-        self(now_ms, body)
-    }
-}
-
 /// The server and what leads to it. A clone is the same network.
 #[derive(Clone)]
 pub struct Network(Rc<NetworkShared>);
@@ -62,7 +40,7 @@ pub struct Network(Rc<NetworkShared>);
 struct NetworkShared {
     time: VirtualTime,
     seed: u64,
-    endpoint: Rc<RefCell<dyn Endpoint>>,
+    endpoint: Rc<RefCell<dyn Server>>,
     is_server_up: Cell<bool>,
     restarts: Cell<u64>,
     links: Cell<u16>,
@@ -80,7 +58,7 @@ impl Network {
     pub const SERVER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     /// A network with this server, which is up.
-    pub fn new(time: &VirtualTime, seed: u64, endpoint: Rc<RefCell<dyn Endpoint>>) -> Self {
+    pub fn new(time: &VirtualTime, seed: u64, endpoint: Rc<RefCell<dyn Server>>) -> Self {
         Self(Rc::new(NetworkShared {
             time: time.clone(),
             seed,
@@ -361,8 +339,9 @@ impl TcpConnect for Link {
     type Connection<'a> = Connection;
 
     async fn connect(&self, remote: SocketAddr) -> Result<Connection, ErrorKind> {
-        let fault = self.0.draw(Stage::Connect);
         self.0.round_trip().await?;
+        // Only now: a link that is down uses up no fault.
+        let fault = self.0.draw(Stage::Connect);
         let network = &self.0.network;
         let is_listening = network.is_server_up.get() && remote.ip() == Network::SERVER_ADDRESS;
         if fault.is_some() || !is_listening {
@@ -384,8 +363,8 @@ impl Dns for Link {
         if let Ok(address) = host.parse() {
             return Ok(address);
         }
-        let fault = self.0.draw(Stage::Lookup);
         self.0.round_trip().await?;
+        let fault = self.0.draw(Stage::Lookup);
         if fault.is_some() || host != Network::SERVER_NAME {
             return Err(ErrorKind::NotFound);
         }

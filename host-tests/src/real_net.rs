@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use embedded_io_adapters::tokio_1::FromTokio;
 use embedded_io_async::{ErrorType, Read, Write};
 use embedded_nal_async::{AddrType, Dns, TcpConnect};
-use pillarbox::Clock;
+use pillarbox::{Clock, Sleep};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -138,9 +138,10 @@ impl TokioClock {
     pub fn boot() -> Self {
         Self { booted_at: Instant::now() }
     }
+}
 
-    /// Waits for an uptime. Dropping it cancels it.
-    pub async fn sleep_until(&self, uptime_ms: u64) {
+impl Sleep for TokioClock {
+    async fn sleep_until(&self, uptime_ms: u64) {
         match self.booted_at.checked_add(Duration::from_millis(uptime_ms)) {
             Some(deadline) => tokio::time::sleep_until(deadline).await,
             None => core::future::pending().await,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 
-use pillarbox::Clock;
+use pillarbox::{Clock, Sleep};
 
 use timers::{TimerId, Timers};
 
@@ -366,9 +366,10 @@ impl DeviceClock {
     pub fn boot(time: &VirtualTime) -> Self {
         Self { time: time.clone(), booted_at_ms: time.now_ms() }
     }
+}
 
-    /// Waits for an uptime. Dropping it cancels it.
-    pub async fn sleep_until(&self, uptime_ms: u64) {
+impl Sleep for DeviceClock {
+    async fn sleep_until(&self, uptime_ms: u64) {
         self.time.sleep_until(self.booted_at_ms.saturating_add(uptime_ms)).await;
     }
 }

@@ -22,11 +22,11 @@ fn config() -> Config<1> {
 
 /// Opens the outbox and binds its two handles.
 macro_rules! open {
-    ($chip:expr, $clock:expr, $outbox:ident, $dispatcher:ident) => {
+    ($chip:expr, $clock:expr, $outbox:ident, $drain:ident) => {
         let mut resources = Resources::<_, 1, RECORD, BUFFER, NoopRawMutex, VirtualClock<'_>>::new();
         let opened = block_on(pillarbox::new(&mut resources, $chip, VirtualClock($clock), 7, config()));
         #[allow(unused_mut)]
-        let ($outbox, mut $dispatcher) = opened.expect("the flash is sound");
+        let ($outbox, mut $drain) = opened.expect("the flash is sound");
     };
 }
 
@@ -48,7 +48,7 @@ fn every_way_to_give_up_a_record_is_told_by_its_reason() {
     let mut expected: BTreeMap<u64, Reason> = BTreeMap::new();
     let mut delivered = Vec::new();
     {
-        open!(&chip, &clock, outbox, dispatcher);
+        open!(&chip, &clock, outbox, drain);
         let post =
             |serial| block_on(outbox.enqueue(&Reading::<20>::new(serial))).expect("there is room").counter;
         // Superseded: of three settings the last stays.
@@ -59,14 +59,14 @@ fn every_way_to_give_up_a_record_is_told_by_its_reason() {
         expected.insert(settings[0], Reason::Superseded);
         expected.insert(settings[1], Reason::Superseded);
         // Delivered.
-        let keys = keys_of(&mut dispatcher, 10);
+        let keys = keys_of(&mut drain, 10);
         assert_eq!(keys.len(), 1);
-        block_on(dispatcher.settle(0, &keys)).expect("the flash is sound");
+        block_on(drain.settle(0, &keys)).expect("the flash is sound");
         delivered.push(settings[2]);
         // Parked, then one of two discarded.
         let rejected = [post(3), post(4)];
-        let keys = keys_of(&mut dispatcher, 2);
-        block_on(dispatcher.reject(0, &keys)).expect("the flash is sound");
+        let keys = keys_of(&mut drain, 2);
+        block_on(drain.reject(0, &keys)).expect("the flash is sound");
         assert!(block_on(outbox.dead_letters().discard(keys[0])).expect("the flash is sound"));
         expected.insert(rejected[0], Reason::Rejected);
         expected.insert(rejected[1], Reason::Parked);
@@ -93,15 +93,15 @@ fn every_way_to_give_up_a_record_is_told_by_its_reason() {
         }
         assert!(expected.values().any(|reason| *reason == Reason::Evicted));
 
-        let account = block_on(dispatcher.account());
-        let floor = block_on(dispatcher.window(0, |_| false)).expect("the flash is sound").floor;
+        let account = block_on(drain.account());
+        let floor = block_on(drain.window(0, |_| false)).expect("the flash is sound").floor;
         assert_eq!(floor, evicted_below);
         check(&account, floor, &expected, &delivered);
     }
     // Nothing of this is forgotten without power, and the lease that was lost is uncertain.
-    open!(&chip, &clock, outbox, dispatcher);
-    let account = block_on(dispatcher.account());
-    let window = block_on(dispatcher.window(0, |_| false)).expect("the flash is sound");
+    open!(&chip, &clock, outbox, drain);
+    let account = block_on(drain.account());
+    let window = block_on(drain.window(0, |_| false)).expect("the flash is sound");
     check(&account, window.floor, &expected, &delivered);
     let uncertain: Vec<_> = account.iter().filter(|entry| entry.reason == Reason::Uncertain).collect();
     assert!(
@@ -112,11 +112,11 @@ fn every_way_to_give_up_a_record_is_told_by_its_reason() {
 }
 
 fn keys_of(
-    dispatcher: &mut pillarbox::Dispatcher<'_, &Flash, 1, RECORD, NoopRawMutex, VirtualClock<'_>>,
+    drain: &mut pillarbox::Drain<'_, &Flash, 1, RECORD, NoopRawMutex, VirtualClock<'_>>,
     most: usize,
 ) -> Vec<Key> {
     let mut keys = Vec::new();
-    let window = block_on(dispatcher.window(0, |stored| {
+    let window = block_on(drain.window(0, |stored| {
         let room = keys.len() < most;
         if room {
             keys.push(stored.key);
@@ -159,10 +159,10 @@ fn an_eviction_that_is_cut_is_told_once_and_truly() {
         let was_cut = !chip.is_powered();
         chip.cancel_cut();
         chip.power_on();
-        open!(&chip, &clock, outbox, dispatcher);
+        open!(&chip, &clock, outbox, drain);
         let mut pending = Vec::new();
         block_on(outbox.inspect(0, |stored| pending.push(stored.key.counter))).expect("the flash is sound");
-        let account = block_on(dispatcher.account());
+        let account = block_on(drain.account());
         let said = explained(&account, u64::MAX);
         for counter in 0..posted {
             let evicted = said.get(&counter).is_some_and(|reasons| reasons == &[Reason::Evicted]);
@@ -183,22 +183,22 @@ fn an_eviction_that_is_cut_is_told_once_and_truly() {
 fn a_receiver_that_asks_is_answered_and_confirmation_is_remembered() {
     let chip = Flash::new(40, 1);
     let clock = Cell::new(1);
-    open!(&chip, &clock, outbox, dispatcher);
+    open!(&chip, &clock, outbox, drain);
     for serial in 0..8 {
         block_on(outbox.enqueue(&Reading::<20>::new(serial))).expect("there is room");
     }
-    let keys = keys_of(&mut dispatcher, 8);
+    let keys = keys_of(&mut drain, 8);
     // The receiver lost what it had of 0..3 in a crash: the device has settled it and can only say "lost".
-    block_on(dispatcher.settle(0, &keys[..3])).expect("the flash is sound");
+    block_on(drain.settle(0, &keys[..3])).expect("the flash is sound");
     let asked = Entry { incarnation: keys[0].incarnation, lane: 0, reason: Reason::Lost, first: 0, len: 100 };
-    block_on(dispatcher.explain(asked)).expect("the flash is sound");
-    let account = block_on(dispatcher.account());
+    block_on(drain.explain(asked)).expect("the flash is sound");
+    let account = block_on(drain.account());
     assert_eq!(
         account.as_slice(),
         [Entry { first: 0, len: 3, ..asked }],
         "what is pending is not explained away"
     );
-    block_on(dispatcher.confirm(&[Entry { first: 0, len: 2, ..asked }]));
-    assert_eq!(block_on(dispatcher.account()).as_slice(), [Entry { first: 2, len: 1, ..asked }]);
+    block_on(drain.confirm(&[Entry { first: 0, len: 2, ..asked }]));
+    assert_eq!(block_on(drain.account()).as_slice(), [Entry { first: 2, len: 1, ..asked }]);
     let _ = outbox;
 }

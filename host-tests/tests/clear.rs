@@ -38,7 +38,7 @@ fn assert_cleared(meter: &mut Meter<'_, 2>, posted: &BTreeSet<Key>) {
     for key in posted {
         assert_eq!(meter.explanation(*key), Some(Reason::Cleared), "{key:?}");
     }
-    let (incarnation, ..) = block_on(meter.dispatcher.identity());
+    let (incarnation, ..) = block_on(meter.drain.identity());
     assert!(posted.iter().all(|key| key.incarnation != incarnation));
 }
 
@@ -69,7 +69,7 @@ fn the_books_of_the_cleared_incarnation_stay_open_until_they_are_closed() {
     let mut meter = boot(&chip, &two_lanes());
     let formers = |meter: &mut Meter<'_, 2>| {
         let mut formers = Vec::new();
-        block_on(meter.dispatcher.former_incarnations(|incarnation, issued| {
+        block_on(meter.drain.former_incarnations(|incarnation, issued| {
             formers.push((incarnation, issued.to_vec()));
         }));
         formers
@@ -78,7 +78,7 @@ fn the_books_of_the_cleared_incarnation_stay_open_until_they_are_closed() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].0, former);
     assert!(found[0].1[0] >= 15 && found[0].1[1] >= 3, "{found:?}");
-    block_on(meter.dispatcher.close_incarnation(former));
+    block_on(meter.drain.close_incarnation(former));
     assert_eq!(formers(&mut meter), []);
 }
 
@@ -94,7 +94,7 @@ fn old_keys_are_not_used_again() {
         block_on(meter.outbox.clear()).unwrap();
         // The receiver keeps up.
         let account = meter.account();
-        block_on(meter.dispatcher.confirm(&account));
+        block_on(meter.drain.confirm(&account));
         for number in 0..5 {
             assert!(seen.insert(meter.post(number)));
         }

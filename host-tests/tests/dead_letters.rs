@@ -26,7 +26,7 @@ fn park(meter: &mut Meter, numbers: impl IntoIterator<Item = u32>) -> Vec<Key> {
         let key = meter.post(number);
         assert_eq!(meter.reject(0, &[key]).parked, 1);
         // The brake is not what these tests are about.
-        block_on(meter.dispatcher.resume_parking());
+        block_on(meter.drain.resume_parking());
         parked.push(key);
     }
     parked
@@ -81,7 +81,7 @@ fn parking_may_be_cut_at_every_operation_and_the_record_is_in_one_place() {
         &before,
         |chip| {
             if let Ok(mut meter) = Meter::open(chip, &attempts(1)) {
-                let _ = block_on(meter.dispatcher.reject(0, &[posted[1]]));
+                let _ = block_on(meter.drain.reject(0, &[posted[1]]));
             }
         },
         |chip| {
@@ -105,7 +105,7 @@ fn a_retried_dead_letter_keeps_its_key_and_travels_late_until_it_is_settled() {
     let late = meter.late();
     assert_eq!((keys(&late), numbers(&late)), (vec![parked[1]], vec![8]));
     assert_eq!(meter.pending(0), [], "it does not go back to the lane");
-    assert_eq!(block_on(meter.dispatcher.settle_late(&[parked[1]])), Ok(1));
+    assert_eq!(block_on(meter.drain.settle_late(&[parked[1]])), Ok(1));
     assert_eq!(meter.late(), []);
     assert_eq!(keys(&meter.dead_letters()), [parked[0]]);
     assert_eq!(meter.explanation(parked[1]), None, "it came after all");
@@ -122,7 +122,7 @@ fn what_was_not_a_dead_letter_is_not_delivered_late() {
     let mut meter = boot(&chip, &attempts(1));
     let parked = park(&mut meter, [1]);
     let stranger = Key { counter: 999, ..parked[0] };
-    assert_eq!(block_on(meter.dispatcher.settle_late(&[stranger])), Ok(0));
+    assert_eq!(block_on(meter.drain.settle_late(&[stranger])), Ok(0));
     assert_eq!(meter.stats().lanes[0].delivered, 0);
 }
 
@@ -139,7 +139,7 @@ fn only_dead_letters_can_be_retried_and_four_at_a_time() {
     }
     assert!(!meter.retry(parked[4]));
     assert_eq!(meter.late().len(), 4);
-    assert_eq!(block_on(meter.dispatcher.settle_late(&parked[..1])), Ok(1));
+    assert_eq!(block_on(meter.drain.settle_late(&parked[..1])), Ok(1));
     assert!(meter.retry(parked[4]), "one was delivered, so there is room");
 }
 
@@ -291,7 +291,7 @@ fn the_application_can_release_the_brake() {
         meter.reject(0, &[*key]);
     }
     assert!(meter.reject(0, &[posted[8]]).is_paused);
-    block_on(meter.dispatcher.resume_parking());
+    block_on(meter.drain.resume_parking());
     assert_eq!(meter.reject(0, &[posted[8]]).parked, 1);
 }
 

@@ -69,28 +69,26 @@ async fn live<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, 
     {
         let mut memory = Memory::new();
         let config = config::<R, W, E>();
-        let (outbox, mut dispatcher) =
-            pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config).await.unwrap();
+        let (outbox, mut drain) = pillarbox::new(&mut memory, chip, Stopped(1_000), 7, config).await.unwrap();
         let mut keys = Vec::new();
         for number in 0..4 {
             keys.push(outbox.enqueue(&reading(number)).await.unwrap());
         }
-        dispatcher.learn_time(1_800_000_000_000).await;
+        drain.learn_time(1_800_000_000_000).await;
         outbox.enqueue_once(5, &reading(4)).await.unwrap();
         outbox.enqueue_once(0xdead_beef, &reading(5)).await.unwrap();
         outbox.enqueue_once(5, &reading(6)).await.unwrap();
-        dispatcher.settle(0, &[keys[0], keys[2]]).await.unwrap();
+        drain.settle(0, &[keys[0], keys[2]]).await.unwrap();
         for _ in 0..2 {
-            dispatcher.reject(0, &[keys[1]]).await.unwrap();
+            drain.reject(0, &[keys[1]]).await.unwrap();
         }
-        dispatcher.reject(0, &[keys[3]]).await.unwrap();
+        drain.reject(0, &[keys[3]]).await.unwrap();
         outbox.suspend().await.unwrap();
     }
     let mut memory = Memory::new();
     let config = config::<R, W, E>();
-    let (outbox, mut dispatcher) =
-        pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config).await.unwrap();
-    dispatcher.renew_incarnation().await.unwrap();
+    let (outbox, mut drain) = pillarbox::new(&mut memory, chip, Stopped(2_000_000), 8, config).await.unwrap();
+    drain.renew_incarnation().await.unwrap();
     for number in 0..bulk {
         outbox.enqueue_in(1, &reading(number)).await.unwrap();
     }
@@ -138,18 +136,18 @@ async fn opened<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W
     let mut text = String::new();
     let mut memory = Memory::new();
     let config = config::<R, W, E>();
-    let (outbox, mut dispatcher) = pillarbox::new(&mut memory, chip, Stopped(3), 9, config).await.unwrap();
-    let (incarnation, boot, _) = dispatcher.identity().await;
+    let (outbox, mut drain) = pillarbox::new(&mut memory, chip, Stopped(3), 9, config).await.unwrap();
+    let (incarnation, boot, _) = drain.identity().await;
     writeln!(text, "opened: incarnation {incarnation:08x}, boot {boot}").unwrap();
     for lane in 0..LANES as u8 {
-        let window = dispatcher.window(lane, |_| true).await.unwrap();
+        let window = drain.window(lane, |_| true).await.unwrap();
         writeln!(text, "{window:?}").unwrap();
         outbox.inspect(lane, |record| writeln!(text, "{record:?}").unwrap()).await.unwrap();
     }
     let letters = outbox.dead_letters();
     letters.list(|letter| writeln!(text, "dead {letter:?}").unwrap()).await.unwrap();
-    dispatcher.late(|letter| writeln!(text, "late {:?}", letter.key).is_ok()).await.unwrap();
-    for entry in dispatcher.account().await {
+    drain.late(|letter| writeln!(text, "late {:?}", letter.key).is_ok()).await.unwrap();
+    for entry in drain.account().await {
         writeln!(text, "{entry:?}").unwrap();
     }
     text

@@ -25,7 +25,7 @@ fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError
     let config = Config::new(device, [LaneConfig::new(4).evict_oldest()]);
     chip.reset_counts();
     let opened = block_on(pillarbox::new(&mut resources, chip, VirtualClock(&clock), 7, config));
-    let (outbox, mut dispatcher) = match opened {
+    let (outbox, mut drain) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             let is_clear = !matches!(error, OpenError::Storage(_) | OpenError::Config(_));
@@ -43,7 +43,7 @@ fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError
     }
     for _ in 0..100 {
         let mut keys = Vec::new();
-        let window = block_on(dispatcher.window(0, |stored| {
+        let window = block_on(drain.window(0, |stored| {
             keys.push(stored.key);
             true
         }));
@@ -52,7 +52,7 @@ fn open_and_use(chip: &Flash, what: &dyn Fn() -> String) -> Result<(), OpenError
             assert!(chip.counts().reads < READS_MAX, "{}: {:?}", what(), chip.counts());
             return Ok(());
         }
-        assert_eq!(block_on(dispatcher.settle(0, &keys)), Ok(keys.len() as u32), "{}", what());
+        assert_eq!(block_on(drain.settle(0, &keys)), Ok(keys.len() as u32), "{}", what());
     }
     panic!("{}: the lane is never empty", what());
 }

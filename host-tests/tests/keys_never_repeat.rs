@@ -204,7 +204,7 @@ fn a_driver_error_at_every_operation_of_a_suspend_repeats_no_key() {
 
 #[test]
 fn a_driver_error_at_every_operation_of_a_renewal_repeats_no_key() {
-    fail_everywhere(|meter, _| block_on(meter.dispatcher.renew_incarnation()).is_ok());
+    fail_everywhere(|meter, _| block_on(meter.drain.renew_incarnation()).is_ok());
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn a_cut_at_every_operation_of_a_renewal_or_a_clear_repeats_no_key() {
                     let _ = if clear {
                         block_on(meter.outbox.clear())
                     } else {
-                        block_on(meter.dispatcher.renew_incarnation())
+                        block_on(meter.drain.renew_incarnation())
                     };
                 }
             },
@@ -237,7 +237,7 @@ fn a_renewed_incarnation_is_for_new_records_only() {
     let (chip, _) = used(false);
     let mut meter = boot(&chip, &one_lane());
     let before = meter.pending(0);
-    let incarnation = block_on(meter.dispatcher.renew_incarnation()).unwrap();
+    let incarnation = block_on(meter.drain.renew_incarnation()).unwrap();
     let key = meter.post(100);
     assert_eq!((key.incarnation, key.counter), (incarnation, 0));
     let pending = meter.pending(0);
@@ -264,7 +264,7 @@ fn live(chip: &Flash, rng: &mut fastrand::Rng, contents: &mut Contents, number: 
         match rng.u32(0..40) {
             0 => drop(block_on(meter.outbox.suspend())),
             1 => drop(block_on(meter.outbox.clear())),
-            2 => drop(block_on(meter.dispatcher.renew_incarnation())),
+            2 => drop(block_on(meter.drain.renew_incarnation())),
             3 => chip.fail_after(rng.u64(0..20)),
             4..8 => {
                 chip.set_yields(true);

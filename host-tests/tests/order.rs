@@ -155,7 +155,7 @@ fn producers_and_the_sender_do_not_disturb_each_other() {
     let meter = boot(&chip, &one_lane());
     chip.set_yields(true);
     let outbox = meter.outbox;
-    let mut dispatcher = meter.dispatcher;
+    let mut drain = meter.drain;
     let produce = async {
         for number in 0..100 {
             while let Err(error) = outbox.enqueue(&Note::new(number)).await {
@@ -172,8 +172,8 @@ fn producers_and_the_sender_do_not_disturb_each_other() {
                 taken.push(Kept::read(stored));
                 taken.len() < 5
             };
-            dispatcher.window(0, take).await.unwrap();
-            dispatcher.settle(0, &keys(&taken)).await.unwrap();
+            drain.window(0, take).await.unwrap();
+            drain.settle(0, &keys(&taken)).await.unwrap();
             received.extend(numbers(&taken));
             // The lock is not fair: a task that never waits for anything else keeps the others out.
             embassy_futures::yield_now().await;
@@ -244,7 +244,7 @@ fn a_settle_may_be_dropped_at_every_await() {
         let chip = before.clone();
         let mut meter = boot(&chip, &one_lane());
         chip.set_yields(true);
-        let finished = poll_times(meter.dispatcher.settle(0, &settled), polls);
+        let finished = poll_times(meter.drain.settle(0, &settled), polls);
         chip.set_yields(false);
         let pending: BTreeSet<Key> = keys(&meter.pending(0)).into_iter().collect();
         for key in &posted {

@@ -99,7 +99,7 @@ fn depth_is_an_upper_bound_after_an_unclean_stop_and_exact_after_a_full_pass() {
     assert!(!depth.is_exact);
     assert!(depth.records >= posted);
     // A pass that ends early has not counted.
-    block_on(meter.dispatcher.window(0, |_| false)).unwrap();
+    block_on(meter.drain.window(0, |_| false)).unwrap();
     assert!(!meter.depth(0).is_exact);
     meter.window(0);
     assert!(meter.depth(0).is_exact);
@@ -112,14 +112,14 @@ fn a_count_from_a_clean_stop_is_not_believed_when_something_has_changed_since() 
     type Change = fn(&mut Meter<'_>, &[Key]);
     let changes: [Change; 4] = [
         |meter, posted| {
-            let _ = block_on(meter.dispatcher.settle(0, &posted[..2]));
+            let _ = block_on(meter.drain.settle(0, &posted[..2]));
         },
         |meter, _| {
             let _ = (meter.try_post(50), meter.try_post(51));
         },
         |meter, posted| {
             for _ in 0..2 {
-                let _ = block_on(meter.dispatcher.reject(0, &posted[1..2]));
+                let _ = block_on(meter.drain.reject(0, &posted[1..2]));
             }
         },
         |meter, _| {
@@ -138,7 +138,7 @@ fn a_count_from_a_clean_stop_is_not_believed_when_something_has_changed_since() 
                 let Ok(mut meter) = Meter::open(chip, &one_lane()) else {
                     return;
                 };
-                let counted = block_on(meter.dispatcher.window(0, |_| true));
+                let counted = block_on(meter.drain.window(0, |_| true));
                 if counted.is_ok() && block_on(meter.outbox.suspend()).is_ok() {
                     change(&mut meter, &posted);
                 }
@@ -155,7 +155,7 @@ fn a_driver_error_while_settling_leaves_a_depth_that_is_true() {
     for_every_failure(&before, |chip, operation| {
         let mut meter = boot_counted(chip, &one_lane());
         chip.fail_after(operation);
-        let failed = block_on(meter.dispatcher.settle(0, &posted[2..5])).is_err();
+        let failed = block_on(meter.drain.settle(0, &posted[2..5])).is_err();
         chip.cancel_failure();
         println!("driver error at operation {operation}");
         assert_true(&meter);
@@ -307,7 +307,7 @@ fn a_dead_letter_that_comes_after_all_is_announced() {
     reject_for_good(&mut meter, key);
     meter.retry(key);
     meter.events();
-    block_on(meter.dispatcher.settle_late(&[key])).unwrap();
+    block_on(meter.drain.settle_late(&[key])).unwrap();
     assert_eq!(meter.events(), [Event::Delivered(key)]);
 }
 
@@ -354,7 +354,7 @@ fn corruption_is_announced_and_counted_once() {
 fn formatting_is_announced() {
     let chip = chip();
     let mut meter = boot(&chip, &one_lane());
-    let (incarnation, ..) = block_on(meter.dispatcher.identity());
+    let (incarnation, ..) = block_on(meter.drain.identity());
     assert_eq!(meter.events(), [Event::Formatted { incarnation }]);
     drop(meter);
     assert_eq!(boot(&chip, &one_lane()).events(), [], "it is announced once");

@@ -122,6 +122,11 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         (self.entropy >> 32) as u32 ^ self.entropy as u32
     }
 
+    /// What random numbers that need not be secret may begin with: another one in every boot.
+    pub(crate) fn seed(&self) -> u64 {
+        self.entropy.rotate_left(32) ^ u64::from(self.boot_nonce)
+    }
+
     pub(super) fn lane(&mut self, lane: u8) -> Option<&mut Lane> {
         self.lanes.get_mut(usize::from(lane))
     }

@@ -140,7 +140,8 @@ struct Before {
     kind: u16,
     boot: u32,
     uptime_ms: u64,
-    /// Wall clock minus uptime, where there was a wall clock last. Two u64 may be further apart than an i64 tells.
+    /// Wall clock minus uptime, where there was a wall clock last. Two u64 may be further apart than an i64
+    /// tells.
     clock: Option<i128>,
     len: u16,
 }
@@ -152,8 +153,8 @@ impl Before {
         Self { next: floor, kind: 0, boot, uptime_ms, clock, len: 0 }
     }
 
-    /// Walks what stands before the body of a record, which then is the one before. Fails when the record's times are too
-    /// far from the last one's to be told. Gives the flags.
+    /// Walks what stands before the body of a record, which then is the one before. Fails when the record's
+    /// times are too far from the last one's to be told. Gives the flags.
     fn walk(&mut self, record: &mut Stored<'_>, len: &mut u16, is_late: IsLate, walk: &mut Walk<'_>) -> u8 {
         let time = &mut record.time;
         if let IsLate::Yes = is_late {
@@ -193,7 +194,8 @@ impl Before {
         time.boot = self.boot;
         let mut rise = time.uptime_ms.wrapping_sub(self.uptime_ms);
         walk_zigzag(&mut rise, walk);
-        // A difference that is too large for an i64 was cut, and leads out of the u64 here: on both ways this fails.
+        // A difference that is too large for an i64 was cut, and leads out of the u64 here: on both ways this
+        // fails.
         match self.uptime_ms.checked_add_signed(rise as i64) {
             Some(uptime_ms) => time.uptime_ms = uptime_ms,
             None => walk.fail(),
@@ -222,7 +224,8 @@ impl Before {
         flags
     }
 
-    /// Takes the next record from the bytes, if any are left. It has this key, but for what the bytes say of it.
+    /// Takes the next record from the bytes, if any are left. It has this key, but for what the bytes say of
+    /// it.
     fn read<'a>(
         &mut self,
         rest: &mut &'a [u8],
@@ -265,11 +268,11 @@ enum IsLate {
     Yes,
 }
 
-/// Puts a batch together in a buffer, record by record as they are read from the flash. The head is written last, right
-/// before the first record.
+/// Puts a batch together in a buffer, record by record as they are read from the flash. The head is written
+/// last, right before the first record.
 ///
-/// The buffer needs [`HEAD_MAX`](Self::HEAD_MAX), [`ENTRY_MAX`](Self::ENTRY_MAX) for each entry of the account, and
-/// [`RECORD_MAX`](Self::RECORD_MAX) and the body for each record.
+/// The buffer needs [`HEAD_MAX`](Self::HEAD_MAX), [`ENTRY_MAX`](Self::ENTRY_MAX) for each entry of the
+/// account, and [`RECORD_MAX`](Self::RECORD_MAX) and the body for each record.
 pub struct BatchWriter<'b> {
     buffer: &'b mut [u8],
     boot: u32,
@@ -281,8 +284,8 @@ pub struct BatchWriter<'b> {
     next: u64,
     /// The first record's.
     key: Option<Key>,
-    /// Where the records begin and end. What stands before the first of them takes no more bytes than there are, so
-    /// a place in the buffer is also the most that the envelope takes up to there.
+    /// Where the records begin and end. What stands before the first of them takes no more bytes than there
+    /// are, so a place in the buffer is also the most that the envelope takes up to there.
     records: (usize, usize),
     count: usize,
     /// Where the late records end, which begin `SECTION_MAX` behind the others.
@@ -293,14 +296,16 @@ pub struct BatchWriter<'b> {
 impl<'b> BatchWriter<'b> {
     /// Numbers of the report for which there is room for certain: as many as have a meaning.
     pub const REPORT_LEN: usize = 8;
-    /// Bytes that a head takes at most, with the numbers and lengths of the sections, the report, and the tag.
+    /// Bytes that a head takes at most, with the numbers and lengths of the sections, the report, and the
+    /// tag.
     pub const HEAD_MAX: usize = Head::MAX + Self::REPORT_LEN * 5 + 4 * SECTION_MAX + TAG_LEN;
     /// Bytes that an entry of the account takes at most.
     pub const ENTRY_MAX: usize = 1 + 10 + 10;
     /// Bytes that a record takes at most beside its body, also a late one.
     pub const RECORD_MAX: usize = (4 + 1 + 9) + 1 + 3 + 5 + 10 + 10 + 3;
 
-    /// Begins a batch at this time of this boot, with room for so many entries of the account before the records.
+    /// Begins a batch at this time of this boot, with room for so many entries of the account before the
+    /// records.
     pub fn new(
         buffer: &'b mut [u8],
         boot: u32,
@@ -309,7 +314,8 @@ impl<'b> BatchWriter<'b> {
         entries: usize,
     ) -> Self {
         // The tag, and number and length of the late section, stand behind.
-        let front = Self::HEAD_MAX - TAG_LEN - SECTION_MAX + entries.min(ENTRIES_MAX) * Self::ENTRY_MAX;
+        let account = entries.saturating_mul(Self::ENTRY_MAX);
+        let front = (Self::HEAD_MAX - TAG_LEN - SECTION_MAX).saturating_add(account);
         let at = front.min(buffer.len().saturating_sub(TAG_LEN));
         Self {
             buffer,
@@ -327,7 +333,8 @@ impl<'b> BatchWriter<'b> {
         }
     }
 
-    /// Where the records begin: the floor. Before the first of them; later it is too late, and nothing changes.
+    /// Where the records begin: the floor. Before the first of them; later it is too late, and nothing
+    /// changes.
     pub fn set_floor(&mut self, floor: u64) {
         if self.count == 0 {
             self.floor = floor;
@@ -337,9 +344,9 @@ impl<'b> BatchWriter<'b> {
 
     /// Adds a record; `false` if it does not fit in a batch of at most so many bytes.
     ///
-    /// What cannot be in the same batch does not fit either: a record of another incarnation or lane, one that does not
-    /// come after the last, one beyond the window, one after a dead letter, or one whose times are further from the
-    /// last one's than can be told (292 million years).
+    /// What cannot be in the same batch does not fit either: a record of another incarnation or lane, one
+    /// that does not come after the last, one beyond the window, one after a dead letter, or one whose times
+    /// are further from the last one's than can be told (292 million years).
     pub fn record(&mut self, record: &Stored<'_>, at_most: usize) -> bool {
         let key = record.key;
         let first = self.key.unwrap_or(key);
@@ -399,10 +406,12 @@ impl<'b> BatchWriter<'b> {
         self.late_count
     }
 
-    /// Writes the head, as many entries as there is room for, and the tag. Gives where the envelope lies in the buffer, and the number of entries.
+    /// Writes the head, as many entries as there is room for, and the tag. Gives where the envelope lies in the
+    /// buffer, and the number of entries.
     ///
-    /// Boot, uptime and wall clock of the head become those with which the batch began. The floor, the incarnation and the
-    /// lane have to be those of the records, `issued` beyond them, and the entries of the same lane.
+    /// Boot, uptime and wall clock of the head become those with which the batch began. The floor, the
+    /// incarnation and the lane have to be those of the records, `issued` beyond them, and the entries of the
+    /// same lane.
     pub fn finish(
         mut self,
         head: &mut Head,
@@ -425,8 +434,8 @@ impl<'b> BatchWriter<'b> {
         Ok((start..end + TAG_LEN, entries))
     }
 
-    /// Writes everything before the records to the buffer's begin, then moves it up to them. Gives where it begins then, and
-    /// how many entries there was room for.
+    /// Writes everything before the records to the buffer's begin, then moves it up to them. Gives where it
+    /// begins then, and how many entries there was room for.
     fn write_front(&mut self, head: &mut Head, account: &[Entry], report: &[u32]) -> Option<(usize, usize)> {
         let (records, records_end) = self.records;
         let front = self.buffer.get_mut(..records)?;
@@ -434,8 +443,8 @@ impl<'b> BatchWriter<'b> {
         head.walk(&mut walk);
         let mut at = walk.end()?;
 
-        // What would not fit if everything took as much as it can is left out: first of the account, whose entries come
-        // again until they are confirmed.
+        // What would not fit if everything took as much as it can is left out: first of the account, whose
+        // entries come again until they are confirmed.
         let room = records.saturating_sub(at + 3 * SECTION_MAX);
         let numbers = report.len().min(REPORT_MAX).min(room / 5);
         let entries = account.len().min(ENTRIES_MAX).min((room - numbers * 5) / Self::ENTRY_MAX);
@@ -534,13 +543,14 @@ impl<'a> Batch<'a> {
         Ok(device)
     }
 
-    /// Reads an envelope whose tag was found right. Everything is checked here: what it holds can be relied on.
+    /// Reads an envelope whose tag was found right. Everything is checked here: what it holds can be relied
+    /// on.
     pub fn decode(envelope: &'a [u8]) -> Result<Self, WireError> {
-        check_start(envelope, CLOSING | HAS_WALL)?;
+        let (bytes, _) = envelope.split_last_chunk::<TAG_LEN>().ok_or(WireError::Malformed)?;
+        check_start(bytes, CLOSING | HAS_WALL)?;
         if envelope.len() > ENVELOPE_MAX {
             return Err(WireError::Rule);
         }
-        let (bytes, _) = envelope.split_last_chunk::<TAG_LEN>().ok_or(WireError::Malformed)?;
         let mut head = Head {
             device: DeviceId::blank(),
             incarnation: 0,

@@ -1,4 +1,5 @@
-//! Who may speak for a device, and who may answer it: tags with keys that are derived from the device's secret.
+//! Who may speak for a device, and who may answer it: tags with keys that are derived from the device's
+//! secret.
 
 use core::fmt;
 

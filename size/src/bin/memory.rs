@@ -5,10 +5,10 @@
 #![no_main]
 
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
-use pillarbox::{Config, Dispatcher, Key, Outbox, Stored};
+use pillarbox::{Config, Drain, Key, Outbox, Stored};
 use size::{BUFFER, Memory, RECORD, Reading, StubFlash, Ticks, keep};
 
-type Sender = Dispatcher<'static, StubFlash, 1, RECORD, CriticalSectionRawMutex, Ticks>;
+type Sender = Drain<'static, StubFlash, 1, RECORD, CriticalSectionRawMutex, Ticks>;
 type Poster = Outbox<'static, StubFlash, 1, RECORD, CriticalSectionRawMutex, Ticks>;
 
 /// The size of what a function returns; futures have no names.

@@ -25,7 +25,7 @@ async fn work() -> Option<Infallible> {
     let config = Config::new(DeviceId::new("size").ok()?, [LaneConfig::new(PAGES as u16)]);
     let entropy = u64::from(word());
     let opened = pillarbox::new(MEMORY.take(), StubFlash, Ticks, entropy, config).await;
-    let (outbox, mut dispatcher) = opened.ok()?;
+    let (outbox, mut drain) = opened.ok()?;
     loop {
         let reading = Reading {
             watt_hours: word().into(),
@@ -37,9 +37,9 @@ async fn work() -> Option<Infallible> {
             keep(record.body.len() as u32);
             keys.push(record.key).is_ok()
         };
-        let window = dispatcher.window(0, take).await.ok()?;
+        let window = drain.window(0, take).await.ok()?;
         keep(window.floor as u32);
-        keep(dispatcher.settle(0, &keys).await.ok()?);
+        keep(drain.settle(0, &keys).await.ok()?);
         let letters = outbox.dead_letters();
         letters.list(|letter| keep(letter.kind.0.into())).await.ok()?;
         outbox.suspend().await.ok()?;

@@ -1,16 +1,14 @@
-//! What an uplink asks of the storage: what to send, and what the answers mean for the flash.
+//! The sender's handle to the storage: what to send next, and what the answers mean for the flash.
 
-use embassy_sync::blocking_mutex::raw::RawMutex;
+use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
-use super::Dispatcher;
 use crate::{
-    Cause, Clock, DeviceId, Entry, Error, Event, Key, Stats, Stored, Timestamp,
+    Cause, Clock, DeviceId, EmbassyClock, Entry, Error, Event, Key, Stats, Stored, Timestamp, Trigger,
     account::Account,
-    ledger::{DEAD_LETTERS, FORMER},
-    list::take_where,
-    outbox::{check_lane, run},
+    ledger::DEAD_LETTERS,
+    outbox::{Shared, check_lane, run},
     store::{Explain, Late, Reject, Renew, Settle, Take},
 };
 
@@ -62,12 +60,31 @@ pub struct Rejection {
     pub is_paused: bool,
 }
 
-impl<F, M, C, const LANES: usize, const RECORD: usize> Dispatcher<'_, F, LANES, RECORD, M, C>
+/// The storage side of sending. There is one: give it to a [`Dispatcher`](crate::Dispatcher), or drain the outbox in a way of your own.
+///
+/// Every method locks the storage for its own duration only, never across the network. Dropping one of their
+/// futures breaks no promise; at worst a record is sent once more.
+pub struct Drain<
+    'r,
+    F,
+    const LANES: usize,
+    const RECORD: usize,
+    M: RawMutex = CriticalSectionRawMutex,
+    C = EmbassyClock,
+> {
+    pub(crate) shared: &'r Shared<'r, F, M, C, LANES>,
+}
+
+impl<'r, F, M, C, const LANES: usize, const RECORD: usize> Drain<'r, F, LANES, RECORD, M, C>
 where
     F: MultiwriteNorFlash,
     M: RawMutex,
     C: Clock,
 {
+    pub(crate) fn new(shared: &'r Shared<'r, F, M, C, LANES>) -> Self {
+        Self { shared }
+    }
+
     /// Shows the oldest pending records of a lane to `take`, in order, until it takes no more. Those that have grown
     /// too old go to the dead letters first. A closure that says `true` or `false` takes or stops.
     pub async fn window<P: Into<Pick>>(
@@ -96,9 +113,6 @@ where
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Settle::new(lane, count, is_delivered);
         run(self.shared, &mut task).await?;
-        if let Some(plan) = self.lanes.get_mut(usize::from(lane)).filter(|_| task.removed > 0) {
-            plan.failures = 0;
-        }
         Ok(task.removed)
     }
 
@@ -123,10 +137,8 @@ where
         self.shared.lock().await.core.books.resume_parking();
     }
 
-    /// Shows the dead letters of the lanes that are served, if they are to be sent again.
+    /// Shows the dead letters that are to be sent again.
     pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
-        let serves = self.serves;
-        let mut take = |stored: &Stored<'_>| !serves.contains(stored.key.lane) || take(stored);
         run(self.shared, &mut Late::new(&mut take)).await
     }
 
@@ -136,10 +148,6 @@ where
         let mut task = Settle::new(DEAD_LETTERS, delivered.len(), &is_delivered);
         run(self.shared, &mut task).await?;
         self.shared.lock().await.core.books.arrived_late(delivered);
-        // What is remembered of them is not true any more.
-        for key in delivered {
-            take_where(&mut self.remembered, |entry| entry.covers(key.incarnation, key.lane, key.counter));
-        }
         Ok(task.removed)
     }
 
@@ -157,24 +165,6 @@ where
     /// The receiver knows of these entries now.
     pub async fn confirm(&mut self, entries: &[Entry]) {
         self.shared.lock().await.core.books.confirm(entries);
-        for entry in entries {
-            if self.remembered.is_full() {
-                self.remembered.remove(0);
-            }
-            let _ = self.remembered.push(*entry);
-        }
-    }
-
-    /// The receiver's database has this name. If it had another before, it was restored or lost: what it has confirmed is told
-    /// again.
-    pub async fn learn_epoch(&mut self, epoch: u64) {
-        let is_another = self.epoch.replace(epoch).is_some_and(|known| known != epoch);
-        if is_another {
-            let books = &mut self.shared.lock().await.core.books;
-            for entry in core::mem::take(&mut self.remembered) {
-                books.retell(entry);
-            }
-        }
     }
 
     /// The receiver asks what became of counters; the account answers. `asked.reason` does not matter.
@@ -220,48 +210,9 @@ where
         Some((issued, issued))
     }
 
-    /// The receiver has closed the books of a lane of an earlier incarnation. When it has closed all of them, the incarnation is
-    /// forgotten.
-    pub async fn close_lane(&mut self, incarnation: u32, lane: u8) {
-        if !self.closed.contains(&(incarnation, lane)) {
-            if self.closed.is_full() {
-                self.closed.remove(0);
-            }
-            let _ = self.closed.push((incarnation, lane));
-        }
-        let mut store = self.shared.lock().await;
-        let books = &mut store.core.books;
-        let is_open = (0..LANES as u8).any(|lane| {
-            books.issued_formerly(incarnation, lane).is_some_and(|issued| issued > 0)
-                && !self.closed.contains(&(incarnation, lane))
-        });
-        if !is_open {
-            books.close_former(incarnation);
-            take_where(&mut self.closed, |(closed, _)| *closed == incarnation);
-        }
-    }
-
     /// The receiver has closed the books of an earlier incarnation.
     pub async fn close_incarnation(&mut self, incarnation: u32) {
         self.shared.lock().await.core.books.close_former(incarnation);
-    }
-
-    /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.
-    pub async fn drop_books(&mut self) {
-        let serves = self.serves;
-        let mut store = self.shared.lock().await;
-        let books = &mut store.core.books;
-        let is_served = |entry: &&Entry| serves.contains(entry.lane);
-        let entries: Vec<Entry, { Account::MAX }> =
-            books.account().iter().filter(is_served).copied().collect();
-        books.confirm(&entries);
-        let formers: Vec<u32, FORMER> = books.formers().map(|(incarnation, _)| incarnation).collect();
-        drop(store);
-        for incarnation in formers {
-            for lane in (0..LANES as u8).filter(|lane| serves.contains(*lane)) {
-                self.close_lane(incarnation, lane).await;
-            }
-        }
     }
 
     /// How old a record is, in milliseconds, where that is known beyond doubt.
@@ -293,6 +244,11 @@ where
     /// The outbox in numbers.
     pub async fn stats(&mut self) -> Stats<LANES> {
         self.shared.lock().await.core.stats()
+    }
+
+    /// Tells the dispatcher from elsewhere that now is a good moment.
+    pub async fn trigger(&self) -> Trigger<'r, M> {
+        Trigger::new(&self.shared.lock().await.core.books.signals.bell)
     }
 
     /// Tells those who listen.
