@@ -70,6 +70,8 @@ struct Plan {
     failures: u8,
     /// Since when it has pending records, where they themselves do not tell.
     noticed: Option<u64>,
+    /// It takes part in this flush.
+    is_open: bool,
     /// It has nothing more for this flush.
     is_done: bool,
 }
@@ -241,7 +243,7 @@ where
         let is_over = |key: &Key| lanes.get(usize::from(key.lane)).is_none_or(|plan| plan.until <= now);
         take_where(&mut self.held, is_over);
         for plan in &mut self.lanes {
-            plan.is_done = false;
+            (plan.is_open, plan.is_done) = (false, false);
             if plan.until <= now {
                 (plan.until, plan.stuck) = (0, 0);
             }
@@ -281,9 +283,10 @@ where
         let mut open = LaneSet::NONE;
         let store = self.drain.shared.lock().await;
         let stats = store.core.stats();
-        for ((lane, plan), stats) in (0..).zip(&self.lanes).zip(&stats.lanes) {
-            let is_free = now >= plan.until || stats.depth.records > plan.stuck;
-            if !plan.is_done && is_free {
+        for ((lane, plan), stats) in (0..).zip(&mut self.lanes).zip(&stats.lanes) {
+            // Once it is open it is until it is done: what was stuck may have been parked meanwhile.
+            plan.is_open |= now >= plan.until || stats.depth.records > plan.stuck;
+            if !plan.is_done && plan.is_open {
                 open = open.or(LaneSet::of(&[lane]));
             }
         }
