@@ -271,8 +271,15 @@ impl Desk {
                 .await?;
                 self.is_late_sent = true;
             }
-            let of_this = |entry: &&Entry| entry.is_of(incarnation, lane);
-            sent.entries = mail.account().await.iter().filter(of_this).copied().collect();
+            let account = mail.account().await;
+            let of_this = |is_uncertain: bool| {
+                let is_it = move |entry: &&Entry| {
+                    entry.is_of(incarnation, lane) && (entry.reason == Reason::Uncertain) == is_uncertain
+                };
+                account.iter().filter(is_it).copied()
+            };
+            // A receiver that hears how many were issued, and not which of them are uncertain, takes those for lost.
+            sent.entries = of_this(true).chain(of_this(false)).collect();
             sent.has_report = uptime_ms >= self.report_at;
             let report = if sent.has_report { report(mail, lane).await } else { Vec::new() };
             let mut head = Head {

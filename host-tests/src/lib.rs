@@ -10,4 +10,5 @@ pub mod raw;
 pub mod real_net;
 pub mod server;
 pub mod soak;
+pub mod station;
 pub mod virtual_time;
