@@ -113,7 +113,7 @@ pub struct Http<'n, T, D, S> {
 }
 
 impl<'n, T: TcpConnect, D: Dns, S: Sleep> Http<'n, T, D, S> {
-    /// Talks to the server at this address: `http://host[:port][/path]`, or `https` together with [`tls`](Self::tls).
+    /// Talks to the server at this address: `http://host[:port][/path]`, or `https` together with `Http::tls`.
     pub fn new(tcp: &'n T, dns: &'n D, clock: S, url: &'n str) -> Self {
         Self {
             tcp,

@@ -28,8 +28,33 @@ use crate::{
 
 /// Carries records to an API, one per request, each with its `Idempotency-Key`.
 ///
-/// Each kind has a [`Handler`]; a kind without one is passed over and kept until it would block others. The API tells nobody's
-/// books, so what the device gives up in these lanes is told to nobody.
+/// Each kind has a [`Handler`]; a kind without one is passed over and kept until it would block others. The API keeps
+/// no books, so what the device gives up in these lanes is told to nobody.
+///
+/// ```
+/// # use core::time::Duration;
+/// # use embedded_nal_async::{Dns, TcpConnect};
+/// use pillarbox::{EncodedSize, Http, JsonHandler, Kind, RawHandler, Record, RestUplink, Sleep, UrlError};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, EncodedSize, Record)]
+/// #[record(kind = 7)]
+/// struct Reading {
+///     watt_hours: u64,
+/// }
+///
+/// # fn example<T: TcpConnect, D: Dns, S: Sleep>(http: Http<'_, T, D, S>) -> Result<(), UrlError> {
+/// let mut readings = JsonHandler::<Reading>::new("/readings").header("Authorization", "Bearer ...");
+/// let mut images = RawHandler::new(Kind(8), "/images", "image/jpeg");
+/// let (mut tx, mut rx) = ([0; 1024], [0; 2048]);
+/// // A new kind is one more line above, and its name here.
+/// let mut handlers: [&mut dyn pillarbox::Handler; 2] = [&mut readings, &mut images];
+/// let mut uplink = RestUplink::new(http, &mut handlers, &mut tx, &mut rx)?
+///     .key_retention(Duration::from_secs(24 * 3600));
+/// # let _ = &mut uplink;
+/// # Ok(())
+/// # }
+/// ```
 pub struct RestUplink<'n, T, D, S> {
     http: Http<'n, T, D, S>,
     tx: &'n mut [u8],

@@ -576,6 +576,21 @@ fn retry_after_is_honoured_also_when_others_are_enqueued() {
 }
 
 #[test]
+fn a_storm_of_records_neither_hastens_nor_starves_one_that_waits() {
+    let chip = chip();
+    let mut sender = boot(&chip, &one_lane(), Policy::urgent().any_order());
+    let api = Api::new(|seen| Say::Status(if seen.number() == 0 { 503 } else { 200 }));
+    let mut uplink = rest(&api, &sender.uptime, readings());
+    for number in 0..100 {
+        sender.post(number);
+        assert_eq!(sender.flush(&mut uplink), Ok(()));
+        sender.uptime.advance(500);
+    }
+    let tries = api.numbers().iter().filter(|number| **number == 0).count();
+    assert!((20..=50).contains(&tries), "once a second or so in 50 seconds, not {tries} times");
+}
+
+#[test]
 fn a_kind_without_a_handler_is_kept_until_it_would_block_the_window() {
     // With one such record the storage finds it alone in its window, with two the uplink finds nothing to send.
     for strangers in [1, 2] {
