@@ -8,8 +8,8 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Cause, Clock, Dispatcher, Entry, Errand, Event, Failure, Http, Key, LaneSet, Pick, Reason, Sleep, Stored,
-    Uplink, UrlError,
+    Cause, Clock, Dispatcher, Entry, Errand, Event, Failure, Http, Key, LaneSet, Order, Pick, Reason, Sleep,
+    Stored, Uplink, UrlError,
     account::Account,
     http::{Broken, Reply},
     ledger::LATE,
@@ -287,6 +287,7 @@ impl Desk {
                 incarnation,
                 lane,
                 is_closing: sent.is_former,
+                is_in_order: mail.order(lane) == Order::Strict,
                 floor,
                 issued,
                 boot,

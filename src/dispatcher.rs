@@ -348,6 +348,11 @@ where
         plan.until = self.clock.uptime_ms().saturating_add(pause);
     }
 
+    /// Whether a lane's records may overtake each other.
+    pub fn order(&self, lane: u8) -> Order {
+        self.lanes.get(usize::from(lane)).map_or(Order::Strict, |plan| plan.policy.order)
+    }
+
     /// Records that are not to be sent again in this flush.
     pub fn held(&self) -> Vec<Key, HELD> {
         self.held.clone()

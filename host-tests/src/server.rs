@@ -279,7 +279,7 @@ impl ModelServer {
         }
     }
 
-    fn take(&mut self, head: &Head, record: &Stored<'_>) -> Fate {
+    fn take(&mut self, head: &Head, record: &Stored<'_>, is_held_up: bool) -> Fate {
         let (device, key) = (&head.device, record.key);
         let Some(lane) = self.lane_mut(device, key.incarnation, key.lane) else { return Fate::Kept };
         let seen = lane.seen(key.counter);
@@ -294,6 +294,7 @@ impl ModelServer {
                 self.set_aside(device, record, Verdict::Quarantined)
             }
             (Seen::Beyond, None) => Fate::Kept,
+            (Seen::New, None) if is_held_up => Fate::Kept,
             (Seen::New, None) => match self.refusal(device, record) {
                 Some(Refusal::Retry) => Fate::KeptFor(Verdict::Retry),
                 Some(Refusal::Rejected) => Fate::KeptFor(Verdict::Rejected),
@@ -328,9 +329,14 @@ impl ModelServer {
             lane.begin(&said, &entries);
         }
         let mut fates = |records: Vec<Stored<'_>>| -> Vec<Fate> {
-            let take = |record| match is_stale {
-                true => self.take_stale(&head.device, record),
-                false => self.take(head, record),
+            let mut is_held_up = false;
+            let take = |record| {
+                let fate = match is_stale {
+                    true => self.take_stale(&head.device, record),
+                    false => self.take(head, record, is_held_up),
+                };
+                is_held_up |= head.is_in_order && matches!(fate, Fate::Kept | Fate::KeptFor(_));
+                fate
             };
             records.iter().map(take).collect()
         };

@@ -61,6 +61,7 @@ impl<'a> Post<'a> {
             incarnation: INCARNATION,
             lane: 0,
             is_closing: self.is_closing,
+            is_in_order: false,
             floor: self.floor,
             issued: self.issued,
             boot: self.boot.0,

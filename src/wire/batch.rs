@@ -12,6 +12,7 @@ use crate::{DeviceId, Entry, Key, Kind, Reason, Stored, Timestamp, codec::Walk, 
 
 const CLOSING: u8 = 1 << 0;
 const HAS_WALL: u8 = 1 << 1;
+const IN_ORDER: u8 = 1 << 2;
 
 const ACCOUNT: u8 = 1;
 const REPORT: u8 = 2;
@@ -39,6 +40,8 @@ pub struct Head {
     pub lane: u8,
     /// The incarnation takes no more records.
     pub is_closing: bool,
+    /// A record that is not settled holds up those behind it.
+    pub is_in_order: bool,
     /// Every counter below is settled or accounted for.
     pub floor: u64,
     /// The next counter.
@@ -63,9 +66,12 @@ impl Head {
     fn walk(&mut self, walk: &mut Walk<'_>) {
         walk.byte(&mut { VERSION });
         let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
-        let mut flags = flag(self.is_closing, CLOSING) | flag(self.wall_ms.is_some(), HAS_WALL);
+        let mut flags = flag(self.is_closing, CLOSING)
+            | flag(self.wall_ms.is_some(), HAS_WALL)
+            | flag(self.is_in_order, IN_ORDER);
         walk.byte(&mut flags);
         self.is_closing = flags & CLOSING != 0;
+        self.is_in_order = flags & IN_ORDER != 0;
         walk_device(&mut self.device, walk);
         walk_u32_fixed(&mut self.incarnation, walk);
         walk.byte(&mut self.lane);
@@ -547,7 +553,7 @@ impl<'a> Batch<'a> {
     /// on.
     pub fn decode(envelope: &'a [u8]) -> Result<Self, WireError> {
         let (bytes, _) = envelope.split_last_chunk::<TAG_LEN>().ok_or(WireError::Malformed)?;
-        check_start(bytes, CLOSING | HAS_WALL)?;
+        check_start(bytes, CLOSING | HAS_WALL | IN_ORDER)?;
         if envelope.len() > ENVELOPE_MAX {
             return Err(WireError::Rule);
         }
@@ -556,6 +562,7 @@ impl<'a> Batch<'a> {
             incarnation: 0,
             lane: 0,
             is_closing: false,
+            is_in_order: false,
             floor: 0,
             issued: 0,
             boot: 0,

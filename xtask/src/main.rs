@@ -6,6 +6,7 @@ mod size;
 mod soak;
 mod table;
 mod test;
+mod world;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -24,6 +25,7 @@ struct Arguments {
 enum Chore {
     Test(test::Arguments),
     Soak(soak::Arguments),
+    World(world::Arguments),
     Bench(bench::Arguments),
     Size(size::Arguments),
     Region(region::Arguments),
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Soak(arguments) => soak::run(&arguments),
+        Chore::World(arguments) => world::run_worlds(&arguments),
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Size(arguments) => size::run(&arguments),
         Chore::Region(arguments) => region::run(&arguments),

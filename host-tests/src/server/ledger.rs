@@ -125,6 +125,12 @@ impl Lane {
         &self.notes.received
     }
 
+    /// Why a counter will not come, from the notes.
+    pub fn reason(&self, counter: u64) -> Option<Reason> {
+        let mut explained = self.notes.explained.iter().chain(&self.notes.forgotten);
+        explained.find(|open| open.covers(counter)).map(|open| open.reason)
+    }
+
     /// See [`Books::begin`].
     pub fn begin(&mut self, said: &Said, entries: &[Entry]) {
         let changes = self.books.begin(said, entries);

@@ -10,6 +10,7 @@ pub(crate) struct PlainBatch {
     pub(crate) incarnation: u32,
     pub(crate) lane: u8,
     pub(crate) closing: bool,
+    pub(crate) in_order: bool,
     pub(crate) floor: u64,
     /// Not as its distance from the floor.
     pub(crate) issued: u64,
@@ -146,7 +147,10 @@ pub(crate) fn batch_bytes(batch: &PlainBatch) -> Vec<u8> {
 }
 
 fn head_bytes(batch: &PlainBatch) -> Vec<u8> {
-    let mut bytes = vec![1, u8::from(batch.closing) + 2 * u8::from(batch.wall_ms.is_some())];
+    let mut bytes = vec![
+        1,
+        u8::from(batch.closing) + 2 * u8::from(batch.wall_ms.is_some()) + 4 * u8::from(batch.in_order),
+    ];
     varint(&mut bytes, batch.device.len() as u64);
     bytes.extend(batch.device.as_bytes());
     bytes.extend(batch.incarnation.to_le_bytes());

@@ -49,6 +49,7 @@ pub(crate) fn head(random: &mut Rng) -> PlainBatch {
         incarnation: random.u32(..),
         lane: random.u8(..),
         closing: random.bool(),
+        in_order: random.bool(),
         floor,
         issued: floor + number(random, 63).min((1 << 63) - floor),
         boot: number(random, 32) as u32,
