@@ -9,7 +9,8 @@ use heapless::Vec;
 
 use crate::{
     Clock, Drain, EmbassyClock, Entry, Errand, Error, Event, Failure, Key, LaneSet, Order, Pace, Policy,
-    Sleep, Uplink, event::Signals, list::take_where, random::Random,
+    Sleep, Stored, Uplink, account::Account, event::Signals, ledger::FORMER, list::take_where,
+    random::Random,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -69,6 +70,8 @@ struct Plan {
     failures: u8,
     /// Since when it has pending records, where they themselves do not tell.
     noticed: Option<u64>,
+    /// It takes part in this flush.
+    is_open: bool,
     /// It has nothing more for this flush.
     is_done: bool,
 }
@@ -201,7 +204,7 @@ where
         let now = self.clock.uptime_ms();
         let store = self.drain.shared.lock().await;
         let stats = store.core.stats();
-        let has_books = store.core.books.books_errand(books_of, &|_, _| false, false).is_some();
+        let has_books = store.core.books.books_errand(books_of, &|_, _| false, LaneSet::ALL).is_some();
         drop(store);
         let mut due = None;
         let mut sooner = |at: u64| due = Some(due.map_or(at, |due: u64| due.min(at)));
@@ -235,9 +238,12 @@ where
         let now = self.clock.uptime_ms();
         (self.is_wanted, self.wait, self.is_late_told) = (false, None, false);
         self.told.clear();
-        self.held.clear();
+        // What is enqueued meanwhile does not cut a record's wait short.
+        let lanes = &self.lanes;
+        let is_over = |key: &Key| lanes.get(usize::from(key.lane)).is_none_or(|plan| plan.until <= now);
+        take_where(&mut self.held, is_over);
         for plan in &mut self.lanes {
-            plan.is_done = false;
+            (plan.is_open, plan.is_done) = (false, false);
             if plan.until <= now {
                 (plan.until, plan.stuck) = (0, 0);
             }
@@ -277,9 +283,10 @@ where
         let mut open = LaneSet::NONE;
         let store = self.drain.shared.lock().await;
         let stats = store.core.stats();
-        for ((lane, plan), stats) in (0..).zip(&self.lanes).zip(&stats.lanes) {
-            let is_free = now >= plan.until || stats.depth.records > plan.stuck;
-            if !plan.is_done && is_free {
+        for ((lane, plan), stats) in (0..).zip(&mut self.lanes).zip(&stats.lanes) {
+            // Once it is open it is until it is done: what was stuck may have been parked meanwhile.
+            plan.is_open |= now >= plan.until || stats.depth.records > plan.stuck;
+            if !plan.is_done && plan.is_open {
                 open = open.or(LaneSet::of(&[lane]));
             }
         }
@@ -290,7 +297,9 @@ where
         let is_told = |incarnation, lane| {
             self.told.contains(&(incarnation, lane)) || self.closed.contains(&(incarnation, lane))
         };
-        let errand = books.books_errand(books_of.and(self.serves), &is_told, self.is_late_told)?;
+        let lanes = books_of.and(self.serves);
+        let late_of = if self.is_late_told { LaneSet::NONE } else { lanes };
+        let errand = books.books_errand(lanes, &is_told, late_of)?;
         drop(store);
         self.is_late_told = true;
         if let Errand::Books { incarnation, lane } = errand {
@@ -317,7 +326,10 @@ where
         if stats.depth.records > 0 {
             plan.failures = plan.failures.saturating_add(1);
             let pause = self.pace.after_failures(plan.failures, &mut self.random);
-            plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
+            // Nor does it make one that is on longer.
+            if plan.stuck == 0 {
+                plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
+            }
             plan.stuck = plan.stuck.max(stats.depth.records);
         }
     }
@@ -396,6 +408,12 @@ where
         Ok(removed)
     }
 
+    /// Shows the dead letters of the lanes that are served, if they are to be sent again.
+    pub async fn late(&mut self, mut take: impl FnMut(&Stored<'_>) -> bool) -> Result<(), Error<F::Error>> {
+        let serves = self.serves;
+        self.drain.late(|stored| !serves.contains(stored.key.lane) || take(stored)).await
+    }
+
     /// The receiver has these dead letters after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
         // What is remembered of them is not true any more.
@@ -424,6 +442,24 @@ where
             let books = &mut self.drain.shared.lock().await.core.books;
             for entry in core::mem::take(&mut self.remembered) {
                 books.retell(entry);
+            }
+        }
+    }
+
+    /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.
+    pub async fn drop_books(&mut self) {
+        let serves = self.serves;
+        let mut store = self.drain.shared.lock().await;
+        let books = &mut store.core.books;
+        let is_served = |entry: &&Entry| serves.contains(entry.lane);
+        let entries: Vec<Entry, { Account::MAX }> =
+            books.account().iter().filter(is_served).copied().collect();
+        books.confirm(&entries);
+        let formers: Vec<u32, FORMER> = books.formers().map(|(incarnation, _)| incarnation).collect();
+        drop(store);
+        for incarnation in formers {
+            for lane in (0..LANES as u8).filter(|lane| serves.contains(*lane)) {
+                self.close_lane(incarnation, lane).await;
             }
         }
     }

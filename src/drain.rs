@@ -5,7 +5,7 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Cause, Clock, DeviceId, EmbassyClock, Entry, Error, Event, Key, Stats, Stored, Trigger,
+    Cause, Clock, DeviceId, EmbassyClock, Entry, Error, Event, Key, Stats, Stored, Timestamp, Trigger,
     account::Account,
     ledger::DEAD_LETTERS,
     outbox::{Shared, check_lane, run},
@@ -213,6 +213,11 @@ where
     /// The receiver has closed the books of an earlier incarnation.
     pub async fn close_incarnation(&mut self, incarnation: u32) {
         self.shared.lock().await.core.books.close_former(incarnation);
+    }
+
+    /// How old a record is, in milliseconds, where that is known beyond doubt.
+    pub async fn age_ms(&mut self, time: &Timestamp) -> Option<u64> {
+        self.shared.lock().await.core.books.age_ms(time)
     }
 
     /// An authenticated answer said what time it is, in milliseconds since 1970.

@@ -113,7 +113,7 @@ pub struct Http<'n, T, D, S> {
 }
 
 impl<'n, T: TcpConnect, D: Dns, S: Sleep> Http<'n, T, D, S> {
-    /// Talks to the server at this address: `http://host[:port][/path]`, or `https` together with [`tls`](Self::tls).
+    /// Talks to the server at this address: `http://host[:port][/path]`, or `https` together with `Http::tls`.
     pub fn new(tcp: &'n T, dns: &'n D, clock: S, url: &'n str) -> Self {
         Self {
             tcp,
@@ -224,10 +224,14 @@ pub(crate) struct Connection<'c, C: embedded_io_async::Read + embedded_io_async:
 
 /// What came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reply<'b> {
-    pub(crate) status: u16,
-    pub(crate) retry_after_s: Option<u32>,
-    pub(crate) body: &'b [u8],
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Reply<'b> {
+    /// The status.
+    pub status: u16,
+    /// Seconds that the Retry-After header asks for; dates are not understood.
+    pub retry_after_s: Option<u32>,
+    /// The body; empty if there was no room for all of it.
+    pub body: &'b [u8],
 }
 
 /// Why nothing came back.

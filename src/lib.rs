@@ -58,6 +58,8 @@ mod outbox;
 mod policy;
 #[cfg(feature = "outbox")]
 mod random;
+#[cfg(feature = "http")]
+mod rest;
 #[cfg(feature = "outbox")]
 mod ring;
 #[cfg(feature = "outbox")]
@@ -104,5 +106,6 @@ pub use self::{
 #[cfg(feature = "http")]
 pub use self::{
     batch::BatchUplink,
-    http::{Http, Timeouts, UrlError},
+    http::{Http, Reply, Timeouts, UrlError},
+    rest::{Handler, JsonHandler, Outcome, RawHandler, Request, RestUplink, Unwritable},
 };

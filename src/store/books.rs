@@ -164,7 +164,8 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         Timestamp { boot: self.ledger.boot, uptime_ms, wall_ms: self.wall.now(uptime_ms) }
     }
 
-    pub(super) fn age_ms(&self, time: &Timestamp) -> Option<u64> {
+    /// How old a record is, where that is known beyond doubt.
+    pub(crate) fn age_ms(&self, time: &Timestamp) -> Option<u64> {
         self.wall.age_ms(time, self.ledger.boot, self.clock.uptime_ms())
     }
 

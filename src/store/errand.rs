@@ -31,18 +31,22 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Books<'_, M, C, LANES> {
         Some(Errand::Records { lane })
     }
 
-    /// Books of these lanes that are open, other than those that were `told` already.
+    /// Books of these lanes that are open, other than those that were `told` already, and dead letters of the lanes `late_of` that
+    /// are to be sent again.
     pub(crate) fn books_errand(
         &self,
         lanes: LaneSet,
         is_told: &dyn Fn(u32, u8) -> bool,
-        is_late_told: bool,
+        late_of: LaneSet,
     ) -> Option<Errand> {
         let is_new = |(incarnation, lane): &(u32, u8)| lanes.contains(*lane) && !is_told(*incarnation, *lane);
         let ledger = &self.ledger;
         let mut of_account = ledger.account.entries().iter().map(|entry| (entry.incarnation, entry.lane));
-        let mut of_late =
-            ledger.late.iter().filter(|_| !is_late_told).map(|_| (ledger.incarnation, lanes.first()));
+        let mut of_late = ledger
+            .late
+            .iter()
+            .filter(|late| late_of.contains(late.lane))
+            .map(|_| (ledger.incarnation, lanes.first()));
         let mut of_formers = ledger.former.iter().flat_map(|former| {
             let issued = (0..).zip(&former.issued).filter(|(_, issued)| **issued > 0);
             issued.map(|(lane, _)| (former.incarnation, lane))
