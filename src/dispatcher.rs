@@ -43,6 +43,8 @@ pub struct Dispatcher<
     wait: Option<Wait>,
     /// A trigger asked for a flush that has not begun.
     is_wanted: bool,
+    /// Somebody has listened in this flush.
+    is_heard: bool,
     /// Flushes that failed in a row.
     failures: u8,
     /// All that failed since boot.
@@ -118,6 +120,7 @@ where
             serves: LaneSet::ALL,
             wait: Some(Wait { until, why: Why::Spread }),
             is_wanted: true,
+            is_heard: false,
             failures: 0,
             failed: 0,
             books_noticed: None,
@@ -170,7 +173,14 @@ where
             return None;
         }
         self.begin();
-        let flushed = uplink.flush(self).await;
+        let mut flushed = uplink.flush(self).await;
+        // What could not even be said now will not be in the next moment either.
+        if flushed.is_ok() && !self.is_heard {
+            let due = self.due_at(uplink.books()).await;
+            if due.is_some_and(|due| due <= self.clock.uptime_ms()) {
+                flushed = Err(Failure::NoProgress);
+            }
+        }
         self.end(flushed).await;
         Some(flushed)
     }
@@ -236,7 +246,7 @@ where
 
     fn begin(&mut self) {
         let now = self.clock.uptime_ms();
-        (self.is_wanted, self.wait, self.is_late_told) = (false, None, false);
+        (self.is_wanted, self.wait, self.is_late_told, self.is_heard) = (false, None, false, false);
         self.told.clear();
         // What is enqueued meanwhile does not cut a record's wait short.
         let lanes = &self.lanes;
@@ -311,6 +321,7 @@ where
 
     /// Something arrived: the receiver is there.
     pub fn succeeded(&mut self) {
+        self.is_heard = true;
         self.failures = 0;
     }
 

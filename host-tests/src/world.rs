@@ -10,7 +10,7 @@ mod reckoning;
 use core::cell::{Cell, RefCell};
 use core::fmt;
 use core::ops::{AddAssign, Range};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,6 @@ impl Witness for Model {
             let mood = record.key.counter % 41;
             match mood {
                 7 | 8 if is_stormy.load(Ordering::Relaxed) => Some(Refusal::Retry),
-                // Only of the lane that may lose patience: in the strict one a poisoned head holds up all.
                 11 => Some(Refusal::Rejected),
                 _ => None,
             }
@@ -208,10 +207,9 @@ struct Ground<S> {
     plan: Plan,
     /// No more faults: everybody goes home.
     is_calm: Cell<bool>,
-    /// Devices whose flash was copied or put back, or all if the server was.
     bodies: RefCell<Vec<Rc<Body>>>,
-    /// Records that the server had, and lost when it was restored.
-    forgotten: RefCell<BTreeMap<(DeviceId, Key), ()>>,
+    /// Records that the server had, or knew the fate of, before it was restored.
+    forgotten: RefCell<BTreeSet<(DeviceId, Key)>>,
     broken: RefCell<Option<String>>,
 }
 
@@ -345,12 +343,19 @@ fn catastrophe<S: Witness + 'static>(ground: &Rc<Ground<S>>, body: &Rc<Body>, rn
             return server.back_up();
         }
         let before = server.log();
+        // What it knew of records that will not come is gone too, and the device may have forgotten since.
+        let mut forgotten = ground.forgotten.borrow_mut();
+        for body in ground.bodies.borrow().iter() {
+            let posted = body.posted.borrow();
+            let keys = posted.values().filter_map(|posted| posted.key);
+            let explained = keys.filter(|key| server.reason(&body.device, *key).is_some());
+            forgotten.extend(explained.map(|key| (body.device.clone(), key)));
+        }
         server.restore(rng.u64(..));
         let after: Vec<_> =
             server.log().into_iter().map(|received| (received.device, received.key)).collect();
-        let mut forgotten = ground.forgotten.borrow_mut();
         let lost = before.into_iter().map(|received| (received.device, received.key));
-        forgotten.extend(lost.filter(|known| !after.contains(known)).map(|known| (known, ())));
+        forgotten.extend(lost.filter(|known| !after.contains(known)));
     } else if plan.has_rollbacks && !body.is_clone {
         body.save_or_put_back(rng);
     } else if plan.has_clones && ground.bodies.borrow().len() < usize::from(plan.devices) + 2 {

@@ -6,7 +6,7 @@ use heapless::Vec;
 use super::{Books, Core, Task};
 use crate::{
     Cause, Clock, Depth, Entry, Event, Key, Pick, Reason, Rejection, Stored, Timestamp, Window,
-    ledger::{ATTEMPTS, Attempts, Count},
+    ledger::{ATTEMPTS, Attempts, Count, DEAD_LETTERS},
     list::take_where,
     rings::{Look, Work},
     walk::{Here, Scope, Sight, Visit},
@@ -434,23 +434,34 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Explain {
         let next = core.books.lane(self.asked.lane)?.next;
         match self.step {
             Step::Begin => {
-                self.step = Step::Walking;
                 if self.asked.incarnation == core.books.ledger.incarnation {
                     self.asked.len = self.asked.end().min(next).saturating_sub(self.asked.first);
                 }
+                // What is not pending may be a dead letter: the receiver was told so, and has lost its memory since.
+                self.step = Step::Front;
+                return Some(Work::Walk(DEAD_LETTERS, Scope::Pending, Look::Task));
+            }
+            Step::Front => {
+                self.step = Step::Walking;
                 return Some(Work::Walk(self.asked.lane, Scope::Pending, Look::Task));
             }
             Step::Walking => {
                 self.step = Step::Done;
                 self.explain_until(&mut core.books, u64::MAX);
             }
-            Step::Front | Step::Done => {}
+            Step::Done => {}
         }
         None
     }
 
     fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, _: &Here) -> Visit {
-        let Key { incarnation, counter, .. } = stored.key;
+        let Key { incarnation, lane, counter } = stored.key;
+        if self.step == Step::Front {
+            if self.asked.covers(incarnation, lane, counter) {
+                books.fill(Entry::of(stored.key, Reason::Parked));
+            }
+            return Visit::Keep;
+        }
         if incarnation != self.asked.incarnation || counter < self.from {
             return Visit::Keep;
         }

@@ -99,12 +99,10 @@ fn records<S: Witness>(
         tally.acknowledged += 1;
         let reason = server.reason(&body.device, key);
         let is_aside = aside.get(&name).is_some_and(|aside| aside.iter().any(right));
-        let was_forgotten = ground.forgotten.borrow().contains_key(&(body.device.clone(), key));
+        let was_forgotten = ground.forgotten.borrow().contains(&(body.device.clone(), key));
         let allowed: &[Reason] = match posted.lane {
-            LOOSE if posted.is_tagged => {
-                &[Reason::Evicted, Reason::Expired, Reason::Parked, Reason::Rejected, Reason::Superseded]
-            }
-            LOOSE => &[Reason::Evicted, Reason::Expired, Reason::Parked, Reason::Rejected],
+            // A neighbour's reason may stand for it, where an account of too many entries was joined.
+            LOOSE => &[Reason::Evicted, Reason::Expired, Reason::Parked, Reason::Rejected, Reason::Superseded],
             _ => &[Reason::Parked, Reason::Rejected],
         };
         let is_explained = reason.is_some_and(|reason| allowed.contains(&reason));
