@@ -393,7 +393,7 @@ impl Desk {
             settled.set(at);
             count += 1;
         }
-        let is_settled = |key: Key| {
+        let is_settled = |key: &Key| {
             key.incarnation == sent.incarnation
                 && key.counter.checked_sub(sent.floor).is_some_and(|at| settled.has(at))
         };

@@ -402,7 +402,7 @@ where
 
     /// The receiver has these.
     pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        self.settle_where(lane, delivered.len(), &|key| delivered.contains(&key)).await
+        self.settle_where(lane, delivered.len(), &|key: &Key| delivered.contains(key)).await
     }
 
     /// The receiver has so many: those of which `is_delivered` is true.
@@ -410,7 +410,7 @@ where
         &mut self,
         lane: u8,
         count: usize,
-        is_delivered: &dyn Fn(Key) -> bool,
+        is_delivered: &dyn Fn(&Key) -> bool,
     ) -> Result<u32, Error<F::Error>> {
         let removed = self.drain.settle_where(lane, count, is_delivered).await?;
         if let Some(plan) = self.lanes.get_mut(usize::from(lane)).filter(|_| removed > 0) {

@@ -100,7 +100,12 @@ where
 
     /// Removes records that the receiver has, in one pass, in whatever order. Says how many were there.
     pub async fn settle(&mut self, lane: u8, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        self.settle_where(lane, delivered.len(), &|key| delivered.contains(&key)).await
+        // Not by way of `settle_where`: a function that waits for another is a state machine of its own.
+        check_lane::<F::Error, LANES>(lane)?;
+        let is_delivered = |key: &Key| delivered.contains(key);
+        let mut task = Settle::new(lane, delivered.len(), &is_delivered);
+        run(self.shared, &mut task).await?;
+        Ok(task.removed)
     }
 
     /// Removes so many records that the receiver has: those of which `is_delivered` is true.
@@ -108,7 +113,7 @@ where
         &mut self,
         lane: u8,
         count: usize,
-        is_delivered: &dyn Fn(Key) -> bool,
+        is_delivered: &dyn Fn(&Key) -> bool,
     ) -> Result<u32, Error<F::Error>> {
         check_lane::<F::Error, LANES>(lane)?;
         let mut task = Settle::new(lane, count, is_delivered);
@@ -144,7 +149,7 @@ where
 
     /// Removes dead letters that the receiver has after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        let is_delivered = |key| delivered.contains(&key);
+        let is_delivered = |key: &Key| delivered.contains(key);
         let mut task = Settle::new(DEAD_LETTERS, delivered.len(), &is_delivered);
         run(self.shared, &mut task).await?;
         self.shared.lock().await.core.books.arrived_late(delivered);

@@ -139,7 +139,9 @@ impl<'n, T: TcpConnect, D: Dns, S: Sleep> Http<'n, T, D, S> {
 
     /// Whether the address can be used. Without TLS reqwless would speak plainly to an `https` address.
     pub(crate) fn check(&self) -> Result<Scheme, UrlError> {
-        let (scheme, rest) = self.url.split_once("://").ok_or(UrlError::Malformed)?;
+        // By one character: to look for a longer text, tables are prepared by 670 bytes of code.
+        let (scheme, rest) = self.url.split_once(':').ok_or(UrlError::Malformed)?;
+        let rest = rest.strip_prefix("//").ok_or(UrlError::Malformed)?;
         let host = rest.split(['/', ':', '?', '#']).next().unwrap_or_default();
         let is_port = |port: &str| port.parse::<u16>().is_ok();
         let authority = rest.split('/').next().unwrap_or_default();
@@ -297,7 +299,7 @@ async fn read<C: embedded_io_async::Read>(
     let mut retry_after_s = None;
     let mut is_last = response.content_length.is_none();
     for (name, value) in response.headers() {
-        let value = core::str::from_utf8(value).unwrap_or_default().trim();
+        let value = core::str::from_utf8(value.trim_ascii()).unwrap_or_default();
         if name.eq_ignore_ascii_case("retry-after") {
             retry_after_s = value.parse().ok();
         } else if name.eq_ignore_ascii_case("connection") {

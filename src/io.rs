@@ -73,7 +73,6 @@ impl<'b> Cells<'b> {
     }
 
     /// Puts down what is done next.
-    #[inline(never)]
     fn ask(&mut self, act: Act, at: u32, len: u32) -> Io {
         self.operation = Operation { act, at, len };
         Io(())

@@ -142,31 +142,43 @@ where
 {
     /// Posts a record in lane 0. When this returns `Ok`, the record is in flash and will be delivered or accounted
     /// for, whatever happens to the power, the link or the server.
-    pub async fn enqueue<R: Record>(&self, record: &R) -> Result<Key, EnqueueError<F::Error>> {
-        self.enqueue_in(0, record).await
+    pub fn enqueue<R: Record>(
+        &self,
+        record: &R,
+    ) -> impl Future<Output = Result<Key, EnqueueError<F::Error>>> {
+        self.post(0, None, record)
     }
 
     /// Posts a record in a lane.
-    pub async fn enqueue_in<R: Record>(&self, lane: u8, record: &R) -> Result<Key, EnqueueError<F::Error>> {
-        self.post(lane, None, record).await
+    pub fn enqueue_in<R: Record>(
+        &self,
+        lane: u8,
+        record: &R,
+    ) -> impl Future<Output = Result<Key, EnqueueError<F::Error>>> {
+        self.post(lane, None, record)
     }
 
     /// Posts a record in lane 0 that takes the place of a pending one with the same tag: of a setting, only the
     /// last counts. If it has to choose, it keeps both rather than none.
-    pub async fn enqueue_once<R: Record>(&self, tag: Tag, record: &R) -> Result<Key, EnqueueError<F::Error>> {
-        self.enqueue_once_in(0, tag, record).await
+    pub fn enqueue_once<R: Record>(
+        &self,
+        tag: Tag,
+        record: &R,
+    ) -> impl Future<Output = Result<Key, EnqueueError<F::Error>>> {
+        self.post(0, Some(tag), record)
     }
 
     /// Posts a record in a lane that takes the place of a pending one with the same tag there.
-    pub async fn enqueue_once_in<R: Record>(
+    pub fn enqueue_once_in<R: Record>(
         &self,
         lane: u8,
         tag: Tag,
         record: &R,
-    ) -> Result<Key, EnqueueError<F::Error>> {
-        self.post(lane, Some(tag), record).await
+    ) -> impl Future<Output = Result<Key, EnqueueError<F::Error>>> {
+        self.post(lane, Some(tag), record)
     }
 
+    // Those above only hand its future on: a function that waits for another is a state machine of its own.
     async fn post<R: Record>(
         &self,
         lane: u8,

@@ -139,13 +139,12 @@ impl Cause {
 #[cfg(feature = "outbox")]
 pub(crate) fn assemble(
     buffer: &mut [u8],
-    record: &Stored<'_>,
+    record: &mut Stored<'_>,
     body_len: usize,
     geometry: Geometry,
 ) -> Option<u32> {
-    let mut head = *record;
     let mut walk = Walk::writing(buffer.get_mut(..Stored::HEAD_MAX)?);
-    head.walk(&mut walk, &mut u16::try_from(body_len).ok()?);
+    record.walk(&mut walk, &mut u16::try_from(body_len).ok()?);
     let head_len = walk.end()?;
     let end = head_len + body_len;
     let padded = geometry.round_up(end as u32);

@@ -2,12 +2,9 @@
 
 use core::cell::Cell;
 use core::future::poll_fn;
-use core::task::Poll;
+use core::task::{Poll, Waker};
 
-use embassy_sync::{
-    blocking_mutex::{Mutex, raw::RawMutex},
-    waitqueue::GenericAtomicWaker,
-};
+use embassy_sync::blocking_mutex::{Mutex, raw::RawMutex};
 
 /// Something came up. It is looked at, and cuts no wait short.
 const WORK: u8 = 1;
@@ -18,8 +15,8 @@ const DEMANDED: u8 = 4;
 
 /// Rings that nobody has answered yet: any number of the same kind is one.
 pub(crate) struct Bell<M: RawMutex> {
-    rings: Mutex<M, Cell<u8>>,
-    waker: GenericAtomicWaker<M>,
+    // Both under one lock, for it is rung with every event.
+    state: Mutex<M, (Cell<u8>, Cell<Option<Waker>>)>,
 }
 
 /// The kinds of rings since the last look.
@@ -38,7 +35,7 @@ impl Rings {
 
 impl<M: RawMutex> Bell<M> {
     pub(crate) const fn new() -> Self {
-        Self { rings: Mutex::new(Cell::new(0)), waker: GenericAtomicWaker::new(M::INIT) }
+        Self { state: Mutex::new((Cell::new(0), Cell::new(None))) }
     }
 
     /// There is work.
@@ -46,25 +43,28 @@ impl<M: RawMutex> Bell<M> {
         self.ring(WORK);
     }
 
-    #[inline(never)]
     fn ring(&self, kind: u8) {
-        self.rings.lock(|rings| rings.set(rings.get() | kind));
-        self.waker.wake();
+        let waiting = self.state.lock(|(rings, waker)| {
+            rings.set(rings.get() | kind);
+            waker.take()
+        });
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
     }
 
     /// What rang since the last look.
     pub(crate) fn answer(&self) -> Rings {
-        self.rings.lock(|rings| Rings(rings.replace(0)))
+        self.state.lock(|(rings, _)| Rings(rings.replace(0)))
     }
 
     /// Waits until it rings. May be cancelled: a ring stays until it is answered.
     pub(crate) async fn wait(&self) {
         poll_fn(|context| {
-            self.waker.register(context.waker());
-            match self.rings.lock(Cell::get) {
-                0 => Poll::Pending,
-                _ => Poll::Ready(()),
-            }
+            self.state.lock(|(rings, waker)| {
+                waker.set(Some(context.waker().clone()));
+                if rings.get() == 0 { Poll::Pending } else { Poll::Ready(()) }
+            })
         })
         .await;
     }

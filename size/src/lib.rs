@@ -3,6 +3,9 @@
 
 #![no_std]
 
+pub mod device;
+pub mod net;
+
 use core::convert::Infallible;
 use core::ptr;
 
@@ -21,8 +24,10 @@ pub const RECORD: usize = 64;
 /// The outbox's buffer.
 pub const BUFFER: usize = buffer_size(1, RECORD);
 
+/// What keeps the tasks apart.
+pub type Lock = CriticalSectionRawMutex;
 /// All the memory of the measured outbox.
-pub type Memory = Resources<'static, StubFlash, 1, RECORD, BUFFER, CriticalSectionRawMutex, Ticks>;
+pub type Memory = Resources<'static, StubFlash, 1, RECORD, BUFFER, Lock, Ticks>;
 
 /// What the programs post.
 #[derive(Serialize, EncodedSize, Record)]

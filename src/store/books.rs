@@ -292,6 +292,7 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         self.publish(Event::Queued(key));
     }
 
+    #[inline(never)]
     pub(super) fn note_removed(&mut self, ring: u8, records: u32, bytes: u32) {
         if let Some(lane) = self.lane(ring) {
             let depth = &mut lane.stats.depth;

@@ -205,7 +205,7 @@ pub(crate) struct Settle<'k> {
     step: Step,
     /// How many there are, and which.
     count: usize,
-    is_delivered: &'k dyn Fn(Key) -> bool,
+    is_delivered: &'k dyn Fn(&Key) -> bool,
     found: usize,
     pub(crate) removed: u32,
     oldest: Option<Key>,
@@ -213,7 +213,7 @@ pub(crate) struct Settle<'k> {
 }
 
 impl<'k> Settle<'k> {
-    pub(crate) fn new(ring: u8, count: usize, is_delivered: &'k dyn Fn(Key) -> bool) -> Self {
+    pub(crate) fn new(ring: u8, count: usize, is_delivered: &'k dyn Fn(&Key) -> bool) -> Self {
         Self { ring, step: Step::Begin, count, is_delivered, found: 0, removed: 0, oldest: None, time: None }
     }
 }
@@ -241,7 +241,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
         }
         self.step = Step::Walking;
         for ledger in &mut books.ledger.lanes {
-            take_where(&mut ledger.attempts, |attempts| (self.is_delivered)(attempts.key));
+            take_where(&mut ledger.attempts, |attempts| (self.is_delivered)(&attempts.key));
         }
         if let Some(lane) = books.lane(self.ring) {
             lane.was_exact = core::mem::take(&mut lane.stats.depth.is_exact);
@@ -252,7 +252,7 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Settle<'_>
     fn visit(&mut self, books: &mut Books<'_, M, C, LANES>, stored: &Stored<'_>, here: &Here) -> Visit {
         let key = stored.key;
         if here.sight != Sight::Removed {
-            if !(self.is_delivered)(key) {
+            if !(self.is_delivered)(&key) {
                 if self.oldest.is_none() {
                     (self.oldest, self.time) = (Some(key), Some(stored.time));
                 }

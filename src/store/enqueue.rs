@@ -77,6 +77,7 @@ impl<'e> Enqueue<'e> {
         })
     }
 
+    #[inline(never)]
     fn refuse(&mut self, refusal: Refusal) -> Option<Work> {
         self.refusal = Some(refusal);
         self.step = Step::Done;
@@ -128,10 +129,10 @@ impl<'e> Enqueue<'e> {
         let counter = core.books.lane(self.lane)?.next;
         self.key = core.books.key(self.lane, counter);
         let (key, time) = (self.key, core.books.timestamp());
-        let stored = Stored { key, kind: self.kind, time, tag: self.tag, cause: None, body: &[] };
+        let mut stored = Stored { key, kind: self.kind, time, tag: self.tag, cause: None, body: &[] };
         let record = &mut *core.cells.record;
         let body_len = record.get_mut(Stored::HEAD_MAX..).and_then(|body| (self.encode)(body));
-        let len = body_len.and_then(|len| assemble(record, &stored, len, core.geometry));
+        let len = body_len.and_then(|len| assemble(record, &mut stored, len, core.geometry));
         match len.filter(|len| *len <= u32::from(core.books.layout.record_max)) {
             Some(len) => {
                 self.len = len;

@@ -284,7 +284,6 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Core<'_, M, C, LANES> {
 
     /// Takes up the tags of records that were appended: each becomes the newest of its tag, and the one that was is
     /// removed.
-    #[inline(never)]
     fn adopt(&mut self) -> Option<Work> {
         for at in 0..LANES as u8 {
             let Some(new) = self.books.lane(at)?.appended else { continue };

@@ -1,7 +1,7 @@
 //! What the library costs on the smallest target, measured on programs that are linked as a firmware is, and
 //! held against the budgets.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, SymbolKind};
@@ -17,6 +17,8 @@ const OURS_MAX: u64 = 16 * KIB;
 const ALL_MAX: u64 = 32 * KIB;
 /// `Resources` of one lane, less the buffer that the application chooses.
 const RAM_MAX: u64 = 2048;
+/// Code beyond a program that posts the same records with reqwless alone.
+const UPLINK_MAX: u64 = 24 * KIB;
 /// Shown without being asked when a budget is exceeded.
 const SYMBOLS_AT_A_MISS: usize = 12;
 
@@ -24,7 +26,7 @@ const SYMBOLS_AT_A_MISS: usize = 12;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  cargo xtask size\n  cargo xtask size --symbols 40")]
 pub(crate) struct Arguments {
-    /// Show so many of the largest functions of the outbox's program
+    /// Show so many of the largest functions of the outbox's programs
     #[arg(long, value_name = "N")]
     symbols: Option<usize>,
 }
@@ -34,25 +36,28 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     let target_dir = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root().join("target"), |dir| root().join(dir))
         .join("size");
-    let status = cargo()
-        .args(["build", "--quiet", "--release", "--target", TARGET])
-        .args(["--manifest-path", "size/Cargo.toml", "--target-dir"])
-        .arg(&target_dir)
-        .status()
-        .context("cannot start cargo")?;
-    ensure!(status.success(), "the programs in size/ do not build");
+    let built = build(&target_dir, &[])?;
+    // Apart, so that the programs without TLS stay without it.
+    let built_with_tls =
+        build(&target_dir.join("tls"), &["--features", "tls", "--bin", "tls", "--bin", "memory"])?;
 
-    let built = target_dir.join(TARGET).join("release");
     let empty = Program::read(&built, "empty")?;
     let queue = Program::read(&built, "queue")?;
     let outbox = Program::read(&built, "outbox")?;
+    let reqwless = Program::read(&built, "reqwless")?;
+    let uplink = Program::read(&built, "uplink")?;
+    let tls = Program::read(&built_with_tls, "tls")?;
     let measures = Measures::read(&built)?;
+    let measures_with_tls = Measures::read(&built_with_tls)?;
     print_programs([
         ("(a) runtime and flash stub", &empty),
         ("(b) sequential-storage's queue", &queue),
         ("(c) pillarbox, one lane", &outbox),
+        ("(d) (c) and a POST with reqwless", &reqwless),
+        ("(e) (c) and a dispatcher with its uplink", &uplink),
+        ("(f) (e) with TLS and a shared key", &tls),
     ]);
-    measures.print_futures();
+    measures.print(&measures_with_tls);
     let budgets = [
         Budget {
             name: "(c) - (b): flash, beyond the queue",
@@ -65,6 +70,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
             max: ALL_MAX,
         },
         Budget {
+            name: "(e) - (d): flash, beyond reqwless alone",
+            bytes: uplink.text.saturating_sub(reqwless.text),
+            max: UPLINK_MAX,
+        },
+        Budget {
             name: "RAM: Resources of 1 lane, less BUFFER",
             bytes: measures.resources.saturating_sub(measures.buffer),
             max: RAM_MAX,
@@ -73,11 +83,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     print_budgets(&budgets);
     let missed: Vec<_> = budgets.iter().filter(|budget| budget.excess() > 0).collect();
     let at_a_miss = if missed.is_empty() { 0 } else { SYMBOLS_AT_A_MISS };
-    print_symbols(&outbox, arguments.symbols.unwrap_or(at_a_miss));
+    let symbols = arguments.symbols.unwrap_or(at_a_miss);
+    print_symbols("(c)", &outbox, symbols);
+    print_symbols("(e)", &uplink, symbols);
     for budget in &missed {
         println!("over budget by {} bytes: {}", budget.excess(), budget.name);
     }
     Ok(if missed.is_empty() { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Builds the programs in a directory of their own. Gives where they are.
+fn build(target_dir: &Path, arguments: &[&str]) -> Result<PathBuf> {
+    let status = cargo()
+        .args(["build", "--quiet", "--release", "--target", TARGET])
+        .args(["--manifest-path", "size/Cargo.toml", "--target-dir"])
+        .arg(target_dir)
+        .args(arguments)
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "the programs in size/ do not build");
+    Ok(target_dir.join(TARGET).join("release"))
 }
 
 struct Budget {
@@ -137,7 +162,8 @@ fn demangled(symbol: &str) -> String {
 struct Measures {
     resources: u64,
     buffer: u64,
-    futures: [(&'static str, u64); 5],
+    /// Futures and structs by name.
+    others: [(&'static str, u64); 8],
 }
 
 impl Measures {
@@ -151,32 +177,36 @@ impl Measures {
         let data = section.data_range(symbol.address(), symbol.size())?;
         let (words, _) = data.context("MEASURES has no bytes")?.as_chunks::<4>();
         let words: Vec<_> = words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).collect();
-        let [resources, buffer, new, enqueue, window, settle, suspend] = words[..] else {
+        let [resources, buffer, new, enqueue, window, settle, suspend, run, dispatcher, uplink] = words[..]
+        else {
             bail!("size/src/bin/memory.rs and this program disagree about MEASURES");
         };
         Ok(Self {
             resources,
             buffer,
-            futures: [
-                ("new", new),
-                ("enqueue", enqueue),
-                ("window", window),
-                ("settle", settle),
-                ("suspend", suspend),
+            others: [
+                ("future of new", new),
+                ("future of enqueue", enqueue),
+                ("future of window", window),
+                ("future of settle", settle),
+                ("future of suspend", suspend),
+                ("future of run", run),
+                ("Dispatcher of 1 lane", dispatcher),
+                ("BatchUplink, less its buffers", uplink),
             ],
         })
     }
 
-    fn print_futures(&self) {
-        let mut table = Table::new(["future", "bytes"]);
-        for (name, bytes) in self.futures {
-            table.row([name.to_owned(), bytes.to_string()]);
+    fn print(&self, with_tls: &Self) {
+        let mut table = Table::new(["RAM", "bytes", "with TLS"]);
+        for ((name, bytes), (_, bytes_with_tls)) in self.others.iter().zip(&with_tls.others) {
+            table.row([(*name).to_owned(), bytes.to_string(), bytes_with_tls.to_string()]);
         }
         println!("{table}");
     }
 }
 
-fn print_programs(programs: [(&str, &Program); 3]) {
+fn print_programs(programs: [(&str, &Program); 6]) {
     let mut table = Table::new(["program", "text, rodata", "data, bss"]);
     for (name, program) in programs {
         table.row([name.to_owned(), program.text.to_string(), program.ram.to_string()]);
@@ -198,11 +228,11 @@ fn print_budgets(budgets: &[Budget]) {
     println!("{table}");
 }
 
-fn print_symbols(program: &Program, count: usize) {
+fn print_symbols(name: &str, program: &Program, count: usize) {
     if count == 0 {
         return;
     }
-    println!("the largest functions of (c):");
+    println!("the largest functions of {name}:");
     for (bytes, name) in program.functions.iter().take(count) {
         println!("{bytes:>7}  {name}");
     }
