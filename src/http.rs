@@ -5,6 +5,7 @@ use embedded_nal_async::{Dns, TcpConnect};
 use reqwless::client::{TlsConfig, TlsVerify};
 use reqwless::{
     client::{HttpClient, HttpResource},
+    headers::TransferEncoding,
     request::RequestBuilder,
     response::Response as HttpResponse,
 };
@@ -291,7 +292,8 @@ async fn read<C: embedded_io_async::Read>(
         return Err(Broken::Lost);
     }
     let mut retry_after_s = None;
-    let mut is_last = response.content_length.is_none();
+    let announced = response.content_length;
+    let mut is_last = announced.is_none() && !response.transfer_encoding.contains(&TransferEncoding::Chunked);
     for (name, value) in response.headers() {
         let value = core::str::from_utf8(value).unwrap_or_default().trim();
         if name.eq_ignore_ascii_case("retry-after") {
@@ -301,14 +303,26 @@ async fn read<C: embedded_io_async::Read>(
         }
     }
     let mut reader = response.body().reader();
-    let mut len = 0;
-    while let Some(room) = content.get_mut(len..).filter(|room| !room.is_empty()) {
+    let (mut len, mut left) = (0, announced.unwrap_or(usize::MAX));
+    while left > 0 {
+        let room = content.get_mut(len..).unwrap_or_default();
+        // reqwless counts what it reads, and reads more than was announced if there is more.
+        let most = room.len().min(left);
+        let Some(room) = room.get_mut(..most).filter(|room| !room.is_empty()) else {
+            // More than there is room for: what it says cannot be complete, but its status is.
+            return Ok((status, retry_after_s, 0, true));
+        };
         match reader.read(room).await {
-            Ok(0) => return Ok((status, retry_after_s, len, is_last)),
-            Ok(read) => len += read,
+            Ok(0) => {
+                is_last |= announced.is_some();
+                break;
+            }
+            Ok(read) => {
+                len += read;
+                left = left.saturating_sub(read);
+            }
             Err(_) => return Err(Broken::Lost),
         }
     }
-    // More than there is room for: what it says cannot be complete, but its status is.
-    Ok((status, retry_after_s, 0, true))
+    Ok((status, retry_after_s, len, is_last))
 }
