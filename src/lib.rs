@@ -50,6 +50,8 @@ mod error;
 mod event;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "embassy-net")]
+mod link;
 #[cfg(feature = "outbox")]
 mod metadata;
 #[cfg(feature = "outbox")]
@@ -84,6 +86,8 @@ pub use stored::{Cause, Stored, Tag, Timestamp};
 
 #[cfg(feature = "tls")]
 pub use self::http::{Tls, Trust};
+#[cfg(feature = "embassy-net")]
+pub use self::link::watch_link;
 #[cfg(feature = "outbox")]
 pub use self::{
     backoff::Pace,

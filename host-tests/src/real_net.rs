@@ -1,7 +1,9 @@
 //! The same traits as the simulated network's, over real TCP: what a simulated server accepts, a real one must accept
 //! too, and a real socket behaves in ways that a simulated one was not told of.
 
+mod honest;
 mod scripted;
+mod station;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -17,7 +19,9 @@ use pillarbox::{Clock, Sleep};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+pub use honest::{HonestServer, Manner, Model, Said, model, plainly, serve};
 pub use scripted::{Act, ScriptedServer};
+pub use station::{RealStation, RealUplink};
 
 /// The host's network. A clone counts together with it.
 #[derive(Clone, Debug, Default)]
