@@ -70,6 +70,8 @@ mod settle;
 mod stats;
 #[cfg(feature = "outbox")]
 mod store;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "outbox")]
 mod trigger;
 #[cfg(feature = "outbox")]
@@ -84,10 +86,10 @@ pub use layout::{LaneSpan, Layout};
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
-#[cfg(feature = "tls")]
-pub use self::http::{Tls, Trust};
 #[cfg(feature = "embassy-net")]
 pub use self::link::watch_link;
+#[cfg(feature = "tls")]
+pub use self::tls::{Tls, Trust};
 #[cfg(feature = "outbox")]
 pub use self::{
     backoff::Pace,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use host_tests::link::http::After;
 use host_tests::real_net::{
-    Act, HonestServer, Manner, Model, RealStation, Said, ScriptedServer, model, plainly,
+    Act, Exchange, HonestServer, Manner, Model, RealStation, Said, ScriptedServer, model, plainly,
 };
 use pillarbox::{Failure, Timeouts};
 
@@ -382,12 +382,14 @@ async fn a_server_that_closes_after_each_answer_is_served() {
     let _watchdog = watchdog();
     understands("close", Arc::new(|_, reply| Said::plainly(reply, After::Close)), |many| many > 3).await;
     // It does not say so.
-    let lying = |_: usize, reply: &_| Said { is_last: true, ..Said::plainly(reply, After::KeepAlive) };
+    let lying = |_: Exchange, reply: &_| Said { is_last: true, ..Said::plainly(reply, After::KeepAlive) };
     understands("a keep-alive that is none", Arc::new(lying), |many| many > 3).await;
-    let every_other =
-        |n: usize, reply: &_| Said { is_last: n % 2 == 1, ..Said::plainly(reply, After::KeepAlive) };
+    let every_other = |n: Exchange, reply: &_| Said {
+        is_last: n.number % 2 == 1,
+        ..Said::plainly(reply, After::KeepAlive)
+    };
     understands("close after two", Arc::new(every_other), |many| many > 1).await;
-    let promising = |_: usize, reply: &host_tests::server::Reply| Said {
+    let promising = |_: Exchange, reply: &host_tests::server::Reply| Said {
         parts: vec![answer(
             &format!(
                 "HTTP/1.1 200 OK\r\nConnection: keep-alive\r\nKeep-Alive: timeout=999, max=-1\r\nContent-Length: {}",
@@ -398,7 +400,7 @@ async fn a_server_that_closes_after_each_answer_is_served() {
         is_last: true,
     };
     understands("a keep-alive that lies", Arc::new(promising), |many| many > 3).await;
-    let one_zero = |_: usize, reply: &host_tests::server::Reply| Said {
+    let one_zero = |_: Exchange, reply: &host_tests::server::Reply| Said {
         parts: vec![answer("HTTP/1.0 200 OK\r\nServer: old", &reply.body)],
         is_last: true,
     };
@@ -409,7 +411,7 @@ async fn a_server_that_closes_after_each_answer_is_served() {
 async fn answers_in_any_pieces_are_understood() {
     let _watchdog = watchdog();
     for sizes in [&[1][..], &[7, 1, 30], &[10_000]] {
-        let manner = move |_: usize, reply: &host_tests::server::Reply| Said {
+        let manner = move |_: Exchange, reply: &host_tests::server::Reply| Said {
             parts: vec![chunked(sizes, &reply.body)],
             is_last: false,
         };
@@ -417,9 +419,9 @@ async fn answers_in_any_pieces_are_understood() {
     }
     for size in [1, 16, 100] {
         // Only the first in small pieces: the others would take their time.
-        let manner = move |n: usize, reply: &host_tests::server::Reply| {
+        let manner = move |n: Exchange, reply: &host_tests::server::Reply| {
             let said = Said::plainly(reply, After::KeepAlive);
-            let parts = if n == 0 {
+            let parts = if n.number == 0 {
                 said.parts.concat().chunks(size).map(<[u8]>::to_vec).collect()
             } else {
                 said.parts
@@ -428,8 +430,8 @@ async fn answers_in_any_pieces_are_understood() {
         };
         understands("pieces", Arc::new(manner), |connections| connections == 1).await;
     }
-    let apart = |n: usize, reply: &host_tests::server::Reply| Said {
-        parts: if n == 0 {
+    let apart = |n: Exchange, reply: &host_tests::server::Reply| Said {
+        parts: if n.number == 0 {
             chunked(&[5], &reply.body).chunks(3).map(<[u8]>::to_vec).collect()
         } else {
             vec![chunked(&[5], &reply.body)]

@@ -48,8 +48,17 @@ impl Said {
     }
 }
 
-/// How an answer is said: by the number of the exchange on its connection.
-pub type Manner = Arc<dyn Fn(usize, &Reply) -> Said + Send + Sync>;
+/// What an answer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// How many the connection has carried before.
+    pub number: usize,
+    /// Bytes of the request, with its head.
+    pub request: usize,
+}
+
+/// How an answer is said.
+pub type Manner = Arc<dyn Fn(Exchange, &Reply) -> Said + Send + Sync>;
 
 /// As an ordinary server says it, and keeps the connection.
 pub fn plainly() -> Manner {
@@ -68,7 +77,7 @@ pub async fn serve(
     manner: &Manner,
 ) -> io::Result<()> {
     let mut unread = Vec::new();
-    for exchange in 0..EXCHANGES_MAX {
+    for number in 0..EXCHANGES_MAX {
         let (head, end) = loop {
             match progress(&unread) {
                 Progress::Complete { head, end } => break (head, end),
@@ -85,7 +94,7 @@ pub async fn serve(
         };
         let reply = model.lock().unwrap().handle(now_ms(), &unread[head..end]);
         unread.drain(..end);
-        let said = manner(exchange, &reply);
+        let said = manner(Exchange { number, request: end }, &reply);
         for (at, part) in said.parts.iter().enumerate() {
             if at > 0 {
                 tokio::time::sleep(APART).await;
