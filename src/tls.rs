@@ -13,8 +13,8 @@ const CERTIFICATES_MAX: usize = 4096;
 
 /// Whom to trust on the other end of a TLS connection.
 ///
-/// Prefer a key. Without it nobody gets far enough into the handshake to find a fault in the reading of certificates, the device needs
-/// no authority that has to be renewed, and the handshake is a quarter of the bytes.
+/// Prefer a key: without it nobody gets far enough into the handshake to find a fault in the reading of certificates, and there is no
+/// authority that has to be renewed.
 #[derive(Clone, Copy)]
 pub enum Trust<'n> {
     /// Whoever has this key. The identity says to the server which of its keys that is.

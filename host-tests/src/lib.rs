@@ -12,3 +12,4 @@ pub mod server;
 pub mod soak;
 pub mod station;
 pub mod virtual_time;
+pub mod wire_costs;
