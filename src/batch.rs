@@ -441,7 +441,8 @@ impl Desk {
         mail.confirm(&confirmed).await;
         // All is said when nothing is asked. Whether the books can be closed is then not for this device to decide: under a name
         // that another one uses too they may never be.
-        let is_all_said = answer.explain().next().is_none() && confirmed.len() == sent.entries.len() && sent.is_all;
+        let is_all_said =
+            answer.explain().next().is_none() && confirmed.len() == sent.entries.len() && sent.is_all;
         let is_over = sent.is_former && sent.count == 0 && (answer.is_stale || is_all_said);
         if is_over {
             mail.close_lane(sent.incarnation, sent.lane).await;

@@ -1,14 +1,15 @@
 //! HTTP over any TCP and DNS, with a limit on every byte and every wait: nothing that a server does can hold the device up.
 
 use embedded_nal_async::{Dns, TcpConnect};
-#[cfg(feature = "tls")]
-use reqwless::client::{TlsConfig, TlsVerify};
 use reqwless::{
     client::{HttpClient, HttpResource},
+    headers::TransferEncoding,
     request::RequestBuilder,
     response::Response as HttpResponse,
 };
 
+#[cfg(feature = "tls")]
+use crate::tls::{Session, Tls};
 use crate::{Failure, Sleep};
 
 /// How long the network may take. There is no wait without a limit.
@@ -57,49 +58,6 @@ impl core::fmt::Display for UrlError {
 }
 
 impl core::error::Error for UrlError {}
-
-/// Whom to trust on the other end of a TLS connection.
-#[cfg(feature = "tls")]
-#[derive(Clone, Copy)]
-pub enum Trust<'n> {
-    /// Whoever has this key. The identity says to the server which of its keys that is.
-    Psk {
-        /// Name of the key.
-        identity: &'n [u8],
-        /// The key: 32 random bytes, used for nothing else.
-        key: &'n [u8],
-    },
-    /// Whoever has a certificate of this authority for the address's host. The certificate's CommonName must be the host;
-    /// alternative names and dates are not looked at.
-    Authority {
-        /// The authority's certificate, DER.
-        certificate: &'n [u8],
-    },
-}
-
-/// What TLS needs besides a connection.
-#[cfg(feature = "tls")]
-pub struct Tls<'n> {
-    trust: Trust<'n>,
-    read: &'n mut [u8],
-    write: &'n mut [u8],
-    seed: &'n mut dyn FnMut() -> u64,
-}
-
-#[cfg(feature = "tls")]
-impl<'n> Tls<'n> {
-    /// `read` must hold a whole TLS record: 16,640 bytes, unless the server is known to send smaller ones. `write` bounds the
-    /// records that are sent; 4,096 bytes are plenty. `seed` is asked for a number from the chip's entropy for every
-    /// connection: the session's keys come from it, so it must not be guessable and never repeat.
-    pub fn new(
-        trust: Trust<'n>,
-        read: &'n mut [u8],
-        write: &'n mut [u8],
-        seed: &'n mut dyn FnMut() -> u64,
-    ) -> Self {
-        Self { trust, read, write, seed }
-    }
-}
 
 /// An HTTP server's address, and all that is needed to talk to it.
 pub struct Http<'n, T, D, S> {
@@ -163,22 +121,15 @@ impl<'n, T: TcpConnect, D: Dns, S: Sleep> Http<'n, T, D, S> {
 
     /// A client for one connection: its TLS keys come from a seed of their own.
     pub(crate) fn client(&mut self) -> Client<'_, T, D, S> {
-        #[cfg(feature = "tls")]
-        let http = match &mut self.tls {
-            Some(Tls { trust, read, write, seed }) => {
-                let verify = match *trust {
-                    Trust::Psk { identity, key } => TlsVerify::Psk { identity, psk: key },
-                    Trust::Authority { certificate } => {
-                        TlsVerify::Certificate { ca: certificate, cert: None, key: None }
-                    }
-                };
-                HttpClient::new_with_tls(self.tcp, self.dns, TlsConfig::new(seed(), read, write, verify))
-            }
-            None => HttpClient::new(self.tcp, self.dns),
-        };
-        #[cfg(not(feature = "tls"))]
-        let http = HttpClient::new(self.tcp, self.dns);
-        Client { http, clock: &self.clock, url: self.url, timeouts: self.timeouts }
+        Client {
+            // reqwless' own TLS is not used: see `tls.rs`. Without it, it speaks plainly to any address.
+            http: HttpClient::new(self.tcp, self.dns),
+            clock: &self.clock,
+            url: self.url,
+            timeouts: self.timeouts,
+            #[cfg(feature = "tls")]
+            session: self.tls.as_mut().filter(|_| self.url.starts_with("https:")).map(Tls::session),
+        }
     }
 }
 
@@ -195,21 +146,26 @@ pub(crate) struct Client<'c, T: TcpConnect, D: Dns, S> {
     clock: &'c S,
     url: &'c str,
     timeouts: Timeouts,
+    #[cfg(feature = "tls")]
+    session: Option<Session<'c>>,
 }
 
 impl<T: TcpConnect, D: Dns, S: Sleep> Client<'_, T, D, S> {
     /// Connects, within its time.
     pub(crate) async fn connect(&mut self) -> Result<Connection<'_, T::Connection<'_>, S>, Failure> {
-        let Self { http, clock, url, timeouts } = self;
-        let connected = clock.within(timeouts.connect_ms, http.resource(url)).await;
-        let resource = connected.and_then(Result::ok).ok_or(Failure::Network)?;
-        Ok(Connection {
-            resource,
-            clock: *clock,
-            exchange_ms: timeouts.exchange_ms,
-            is_used: false,
-            is_over: false,
-        })
+        let (clock, connect_ms) = (self.clock, self.timeouts.connect_ms);
+        let exchange_ms = self.timeouts.exchange_ms;
+        let connecting = async {
+            let resource = self.http.resource(self.url).await.ok()?;
+            #[cfg(feature = "tls")]
+            if let Some(session) = &mut self.session {
+                return session.open(resource).await;
+            }
+            Some(resource)
+        };
+        let connected = clock.within(connect_ms, connecting).await;
+        let resource = connected.flatten().ok_or(Failure::Network)?;
+        Ok(Connection { resource, clock, exchange_ms, is_used: false, is_over: false })
     }
 }
 
@@ -297,7 +253,8 @@ async fn read<C: embedded_io_async::Read>(
         return Err(Broken::Lost);
     }
     let mut retry_after_s = None;
-    let mut is_last = response.content_length.is_none();
+    let announced = response.content_length;
+    let mut is_last = announced.is_none() && !response.transfer_encoding.contains(&TransferEncoding::Chunked);
     for (name, value) in response.headers() {
         let value = core::str::from_utf8(value.trim_ascii()).unwrap_or_default();
         if name.eq_ignore_ascii_case("retry-after") {
@@ -307,14 +264,26 @@ async fn read<C: embedded_io_async::Read>(
         }
     }
     let mut reader = response.body().reader();
-    let mut len = 0;
-    while let Some(room) = content.get_mut(len..).filter(|room| !room.is_empty()) {
+    let (mut len, mut left) = (0, announced.unwrap_or(usize::MAX));
+    while left > 0 {
+        let room = content.get_mut(len..).unwrap_or_default();
+        // reqwless counts what it reads, and reads more than was announced if there is more.
+        let most = room.len().min(left);
+        let Some(room) = room.get_mut(..most).filter(|room| !room.is_empty()) else {
+            // More than there is room for: what it says cannot be complete, but its status is.
+            return Ok((status, retry_after_s, 0, true));
+        };
         match reader.read(room).await {
-            Ok(0) => return Ok((status, retry_after_s, len, is_last)),
-            Ok(read) => len += read,
+            Ok(0) => {
+                is_last |= announced.is_some();
+                break;
+            }
+            Ok(read) => {
+                len += read;
+                left = left.saturating_sub(read);
+            }
             Err(_) => return Err(Broken::Lost),
         }
     }
-    // More than there is room for: what it says cannot be complete, but its status is.
-    Ok((status, retry_after_s, 0, true))
+    Ok((status, retry_after_s, len, is_last))
 }

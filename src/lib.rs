@@ -50,6 +50,8 @@ mod error;
 mod event;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(feature = "embassy-net")]
+mod link;
 #[cfg(feature = "outbox")]
 mod metadata;
 #[cfg(feature = "outbox")]
@@ -70,6 +72,8 @@ mod settle;
 mod stats;
 #[cfg(feature = "outbox")]
 mod store;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "outbox")]
 mod trigger;
 #[cfg(feature = "outbox")]
@@ -84,8 +88,10 @@ pub use layout::{LaneSpan, Layout};
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
+#[cfg(feature = "embassy-net")]
+pub use self::link::watch_link;
 #[cfg(feature = "tls")]
-pub use self::http::{Tls, Trust};
+pub use self::tls::{Tls, Trust};
 #[cfg(feature = "outbox")]
 pub use self::{
     backoff::Pace,

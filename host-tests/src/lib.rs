@@ -12,4 +12,5 @@ pub mod server;
 pub mod soak;
 pub mod station;
 pub mod virtual_time;
+pub mod wire_costs;
 pub mod world;

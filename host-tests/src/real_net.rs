@@ -1,7 +1,10 @@
 //! The same traits as the simulated network's, over real TCP: what a simulated server accepts, a real one must accept
 //! too, and a real socket behaves in ways that a simulated one was not told of.
 
+mod honest;
+mod psk;
 mod scripted;
+mod station;
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -17,7 +20,10 @@ use pillarbox::{Clock, Sleep};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+pub use honest::{Exchange, HonestServer, Manner, Model, Said, model, plainly, serve};
+pub use psk::PskServer;
 pub use scripted::{Act, ScriptedServer};
+pub use station::{RealStation, RealUplink};
 
 /// The host's network. A clone counts together with it.
 #[derive(Clone, Debug, Default)]
@@ -131,18 +137,26 @@ impl Dns for RealNet {
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     booted_at: Instant,
+    /// What a test has skipped. It lives for ever, so that the clock can be copied.
+    skipped_ms: &'static AtomicU64,
 }
 
 impl TokioClock {
     /// The clock of a device that boots now.
     pub fn boot() -> Self {
-        Self { booted_at: Instant::now() }
+        Self { booted_at: Instant::now(), skipped_ms: Box::leak(Box::default()) }
+    }
+
+    /// Lets time pass at once. Nobody may be waiting for it.
+    pub fn skip(&self, ms: u64) {
+        self.skipped_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
 impl Sleep for TokioClock {
     async fn sleep_until(&self, uptime_ms: u64) {
-        match self.booted_at.checked_add(Duration::from_millis(uptime_ms)) {
+        let ms = uptime_ms.saturating_sub(self.skipped_ms.load(Ordering::Relaxed));
+        match self.booted_at.checked_add(Duration::from_millis(ms)) {
             Some(deadline) => tokio::time::sleep_until(deadline).await,
             None => core::future::pending().await,
         }
@@ -151,6 +165,6 @@ impl Sleep for TokioClock {
 
 impl Clock for TokioClock {
     fn uptime_ms(&self) -> u64 {
-        self.booted_at.elapsed().as_millis() as u64
+        self.booted_at.elapsed().as_millis() as u64 + self.skipped_ms.load(Ordering::Relaxed)
     }
 }

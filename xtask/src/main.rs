@@ -1,6 +1,7 @@
 //! The project's chores as one program, so that a fresh machine needs nothing but cargo to do any of them.
 
 mod bench;
+mod openssl;
 mod region;
 mod size;
 mod soak;

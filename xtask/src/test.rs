@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::table::Table;
-use crate::{Outcome, cargo, root};
+use crate::{Outcome, cargo, openssl, root};
 
 /// Checks everything: format, lints, tests, documentation, builds for the devices.
 #[derive(clap::Args)]
@@ -22,13 +22,15 @@ pub(crate) struct Arguments {
 }
 
 /// Every feature combination that is meant to be used, by its name in a step's name.
-const FEATURES: [(&str, &[&str]); 6] = [
+const FEATURES: [(&str, &[&str]); 8] = [
     ("formats", &["--no-default-features"]),
     ("formats-log", &["--no-default-features", "--features", "log"]),
     ("formats-defmt", &["--no-default-features", "--features", "defmt"]),
     ("default", &[]),
     ("log", &["--features", "log"]),
     ("defmt", &["--features", "defmt"]),
+    ("tls", &["--features", "tls"]),
+    ("embassy-net", &["--features", "embassy-net"]),
 ];
 
 struct Step {
@@ -113,6 +115,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
         }
     }
     toolchain.complete()?;
+    if steps.iter().any(|step| step.name == "test") {
+        openssl::complete()?;
+    }
     let mut table = Table::new(["step", "result", "seconds"]);
     let mut failed = Vec::new();
     for (at, step) in steps.iter().enumerate() {

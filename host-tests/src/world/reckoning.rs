@@ -102,7 +102,9 @@ fn records<S: Witness>(
         let was_forgotten = ground.forgotten.borrow().contains(&(body.device.clone(), key));
         let allowed: &[Reason] = match posted.lane {
             // A neighbour's reason may stand for it, where an account of too many entries was joined.
-            LOOSE => &[Reason::Evicted, Reason::Expired, Reason::Parked, Reason::Rejected, Reason::Superseded],
+            LOOSE => {
+                &[Reason::Evicted, Reason::Expired, Reason::Parked, Reason::Rejected, Reason::Superseded]
+            }
             _ => &[Reason::Parked, Reason::Rejected],
         };
         let is_explained = reason.is_some_and(|reason| allowed.contains(&reason));
