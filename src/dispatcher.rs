@@ -168,7 +168,7 @@ where
         }
         self.begin();
         let flushed = uplink.flush(self).await;
-        self.end(flushed).await;
+        self.end(flushed, uplink.books()).await;
         Some(flushed)
     }
 
@@ -235,19 +235,29 @@ where
         let now = self.clock.uptime_ms();
         (self.is_wanted, self.wait, self.is_late_told) = (false, None, false);
         self.told.clear();
-        self.held.clear();
         for plan in &mut self.lanes {
             plan.is_done = false;
             if plan.until <= now {
                 (plan.until, plan.stuck) = (0, 0);
             }
         }
+        // A flush for the sake of new records does not try those again whose pause is not over.
+        let is_waiting = |lane: u8| self.lanes.get(usize::from(lane)).is_some_and(|plan| plan.until > now);
+        self.held.retain(|key| is_waiting(key.lane));
     }
 
-    async fn end(&mut self, flushed: Result<(), Failure>) {
+    async fn end(&mut self, flushed: Result<(), Failure>, books_of: LaneSet) {
         let now = self.clock.uptime_ms();
         let Err(failure) = flushed else {
-            self.failures = 0;
+            let store = self.drain.shared.lock().await;
+            let has_books = store.core.books.books_errand(books_of, &|_, _| false, false).is_some();
+            drop(store);
+            self.failures = if has_books { self.failures.saturating_add(1) } else { 0 };
+            if has_books {
+                // They could not be told: records of an earlier incarnation come first, say. No use to try again at once.
+                let pause = self.pace.after_failures(self.failures, &mut self.random);
+                self.books_noticed = Some(now.saturating_add(pause));
+            }
             return;
         };
         self.failed = self.failed.saturating_add(1);
@@ -314,11 +324,12 @@ where
             return;
         };
         plan.is_done = true;
-        if stats.depth.records > 0 {
+        plan.stuck = plan.stuck.max(stats.depth.records);
+        // New records do not put off those that wait already.
+        if stats.depth.records > 0 && plan.until <= self.clock.uptime_ms() {
             plan.failures = plan.failures.saturating_add(1);
             let pause = self.pace.after_failures(plan.failures, &mut self.random);
-            plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
-            plan.stuck = plan.stuck.max(stats.depth.records);
+            plan.until = self.clock.uptime_ms().saturating_add(pause);
         }
     }
 
