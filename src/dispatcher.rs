@@ -190,6 +190,8 @@ where
             self.is_wanted = true;
             if self.wait.is_none_or(|wait| wait.why == Why::Backoff) {
                 let until = self.clock.uptime_ms().saturating_add(self.pace.first(&mut self.random));
+                // A wait that is nearly over is not begun anew.
+                let until = self.wait.map_or(until, |wait| wait.until.min(until));
                 self.wait = Some(Wait { until, why: Why::Spread });
                 self.lanes.iter_mut().for_each(|plan| plan.until = plan.until.min(until));
             }
