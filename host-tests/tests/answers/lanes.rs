@@ -1,6 +1,6 @@
 //! Lanes by priority, strict and any order, and heads that are stuck: nobody blocks whom they need not block.
 
-use host_tests::device::{Flash, Note, RECORD};
+use host_tests::device::{Flash, Note};
 use host_tests::flash::Chip;
 use host_tests::middle::{World, meter};
 use host_tests::server::{Refusal, Server as _};
@@ -166,7 +166,6 @@ fn a_record_that_fits_in_no_batch_does_not_block() {
     #[derive(serde::Serialize, serde::Deserialize, pillarbox::EncodedSize, pillarbox::Record)]
     #[record(kind = 2)]
     struct Short(u8);
-    assert!(<Note as pillarbox::EncodedSize>::MAX <= RECORD);
     let long = station.post(0, 0);
     for number in 0..5 {
         world.time.block_on(station.outbox.enqueue(&Short(number))).unwrap();
