@@ -176,6 +176,8 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Uplink for BatchUplink<'_, T, D, S> {
             loop {
                 let headers = [("Content-Type", BATCH_CONTENT_TYPE)];
                 let body = tx.get(batch.clone()).unwrap_or_default();
+                // What it took to connect is not on the answer's way.
+                desk.sent.at_ms = mail.uptime_ms();
                 let reply = match connection.post(PATH, &headers, body, rx).await {
                     Ok(reply) => reply,
                     // The same envelope may be sent twice: to the receiver it is the same.
@@ -186,7 +188,10 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Uplink for BatchUplink<'_, T, D, S> {
                     Some(answer) => desk.apply(mail, reply.status, &answer).await?,
                     None => desk.shrink(&reply)?,
                 }
-                let Some(next) = desk.pack(mail, tx).await? else { return Ok(()) };
+                let Some(next) = desk.pack(mail, tx).await? else {
+                    // A receiver that still asks is not asked again at once.
+                    return if desk.idle == 0 { Ok(()) } else { Err(Failure::NoProgress) };
+                };
                 batch = next;
                 if connection.is_over() {
                     break;
@@ -351,7 +356,6 @@ impl Desk {
         if !(200..300).contains(&status) {
             return Err(asked(answer).unwrap_or(Failure::Busy { retry_after_s: None }));
         }
-        mail.succeeded();
         mail.learn_epoch(answer.epoch).await;
         if let Some(size) = answer.preferred_size {
             self.preferred = (size as usize).max(SIZE_MIN);
@@ -362,6 +366,10 @@ impl Desk {
         self.grow();
         let is_new = self.settle(mail, answer).await? | self.close(mail, answer).await?;
         self.idle = if is_new { 0 } else { self.idle + 1 };
+        // An answer by which nothing changes is no success: a receiver that says so again and again is asked ever more rarely.
+        if is_new {
+            mail.succeeded();
+        }
         // What the receiver has no explanation for is explained in the next batch; but not for ever.
         for (first, len) in answer.explain() {
             let Sent { incarnation, lane, .. } = self.sent;
@@ -404,11 +412,17 @@ impl Desk {
         mail.settle_late(&late).await?;
 
         let mut rejected: Vec<Key, REJECTED> = Vec::new();
+        let (mut is_held, mut is_stuck) = (false, false);
         for (n, verdict) in answer.verdicts() {
             let key = sent.taken.iter().nth(n.into()).map(|at| sent.key(at));
             let late = n.checked_sub(sent.count).and_then(|n| sent.late.get(usize::from(n)));
             match (verdict, key, late) {
-                (Verdict::Retry, Some(key), _) => mail.hold(key, answer.retry_after_s),
+                // It is out of the way of others for the rest of the flush.
+                (Verdict::Retry, Some(key), _) => {
+                    is_held = true;
+                    mail.hold(key, answer.retry_after_s);
+                    is_stuck |= key.counter == sent.floor;
+                }
                 (Verdict::Rejected, Some(key), _) => drop(rejected.push(key)),
                 (Verdict::Rejected, None, Some(key)) => mail.refuse_late(&[*key]).await,
                 (Verdict::Conflict, Some(key), _) => mail.publish(Event::Conflict(key)).await,
@@ -418,8 +432,12 @@ impl Desk {
         let judged = mail.reject(sent.lane, &rejected).await?;
         if judged.retrying > 0 {
             rejected.iter().for_each(|key| mail.hold(*key, None));
+            is_stuck |= rejected.iter().any(|key| key.counter == sent.floor);
         }
-        Ok(count > 0 || !late.is_empty() || judged.parked > 0 || judged.retrying > 0)
+        if is_stuck {
+            mail.note_stuck(sent.key(0)).await;
+        }
+        Ok(count > 0 || !late.is_empty() || judged.parked > 0 || judged.retrying > 0 || is_held)
     }
 
     /// Closes what the receiver has in its books, and takes a new incarnation if it must. Whether anything has changed.

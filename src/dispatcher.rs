@@ -174,14 +174,15 @@ where
         }
         self.begin();
         let mut flushed = uplink.flush(self).await;
+        self.end(flushed, uplink.books()).await;
         // What could not even be said now will not be in the next moment either.
         if flushed.is_ok() && !self.is_heard {
             let due = self.due_at(uplink.books()).await;
             if due.is_some_and(|due| due <= self.clock.uptime_ms()) {
                 flushed = Err(Failure::NoProgress);
+                self.end(flushed, uplink.books()).await;
             }
         }
-        self.end(flushed).await;
         Some(flushed)
     }
 
@@ -203,6 +204,8 @@ where
             self.is_wanted = true;
             if self.wait.is_none_or(|wait| wait.why == Why::Backoff) {
                 let until = self.clock.uptime_ms().saturating_add(self.pace.first(&mut self.random));
+                // A wait that is nearly over is not begun anew.
+                let until = self.wait.map_or(until, |wait| wait.until.min(until));
                 self.wait = Some(Wait { until, why: Why::Spread });
                 self.lanes.iter_mut().for_each(|plan| plan.until = plan.until.min(until));
             }
@@ -248,22 +251,29 @@ where
         let now = self.clock.uptime_ms();
         (self.is_wanted, self.wait, self.is_late_told, self.is_heard) = (false, None, false, false);
         self.told.clear();
-        // What is enqueued meanwhile does not cut a record's wait short.
-        let lanes = &self.lanes;
-        let is_over = |key: &Key| lanes.get(usize::from(key.lane)).is_none_or(|plan| plan.until <= now);
-        take_where(&mut self.held, is_over);
         for plan in &mut self.lanes {
             (plan.is_open, plan.is_done) = (false, false);
             if plan.until <= now {
                 (plan.until, plan.stuck) = (0, 0);
             }
         }
+        // A flush for the sake of new records does not try those again whose pause is not over.
+        let is_waiting = |lane: u8| self.lanes.get(usize::from(lane)).is_some_and(|plan| plan.until > now);
+        self.held.retain(|key| is_waiting(key.lane));
     }
 
-    async fn end(&mut self, flushed: Result<(), Failure>) {
+    async fn end(&mut self, flushed: Result<(), Failure>, books_of: LaneSet) {
         let now = self.clock.uptime_ms();
         let Err(failure) = flushed else {
-            self.failures = 0;
+            let store = self.drain.shared.lock().await;
+            let has_books = store.core.books.books_errand(books_of, &|_, _| false, LaneSet::ALL).is_some();
+            drop(store);
+            self.failures = if has_books { self.failures.saturating_add(1) } else { 0 };
+            if has_books {
+                // They could not be told: records of an earlier incarnation come first, say. No use to try again at once.
+                let pause = self.pace.after_failures(self.failures, &mut self.random);
+                self.books_noticed = Some(now.saturating_add(pause));
+            }
             return;
         };
         self.failed = self.failed.saturating_add(1);
@@ -334,14 +344,12 @@ where
             return;
         };
         plan.is_done = true;
-        if stats.depth.records > 0 {
+        plan.stuck = plan.stuck.max(stats.depth.records);
+        // New records do not put off those that wait already.
+        if stats.depth.records > 0 && plan.until <= self.clock.uptime_ms() {
             plan.failures = plan.failures.saturating_add(1);
             let pause = self.pace.after_failures(plan.failures, &mut self.random);
-            // Nor does it make one that is on longer.
-            if plan.stuck == 0 {
-                plan.until = plan.until.max(self.clock.uptime_ms().saturating_add(pause));
-            }
-            plan.stuck = plan.stuck.max(stats.depth.records);
+            plan.until = self.clock.uptime_ms().saturating_add(pause);
         }
     }
 

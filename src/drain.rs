@@ -137,6 +137,12 @@ where
         Ok(task.rejection)
     }
 
+    /// The receiver has seen the oldest record of a lane and not taken it. Should it be the last of its window, it goes to the dead letters: what
+    /// comes behind the window must not wait for it.
+    pub async fn note_stuck(&mut self, key: Key) {
+        self.shared.lock().await.core.books.note_stuck(key);
+    }
+
     /// Parking goes on, although many records were parked in a row.
     pub async fn resume_parking(&mut self) {
         self.shared.lock().await.core.books.resume_parking();

@@ -5,6 +5,7 @@ pub mod device;
 pub mod flash;
 pub mod life;
 pub mod link;
+pub mod middle;
 pub mod model;
 pub mod raw;
 pub mod real_net;

@@ -48,6 +48,7 @@ struct NetworkShared {
     requests: RefCell<VecDeque<Rc<[u8]>>>,
     answers: RefCell<VecDeque<Rc<[u8]>>>,
     last_head: RefCell<Vec<u8>>,
+    header: RefCell<Option<String>>,
     trace: RefCell<Trace>,
 }
 
@@ -70,6 +71,7 @@ impl Network {
             requests: RefCell::default(),
             answers: RefCell::default(),
             last_head: RefCell::default(),
+            header: RefCell::default(),
             trace: RefCell::default(),
         }))
     }
@@ -111,6 +113,11 @@ impl Network {
         self.0.note(None, What::ServerRestarted);
         self.0.is_server_up.set(true);
         self.0.reset_all();
+    }
+
+    /// From now on, the server's answers have this line among their headers.
+    pub fn set_header(&self, line: Option<&str>) {
+        *self.0.header.borrow_mut() = line.map(str::to_owned);
     }
 
     /// What happened so far.

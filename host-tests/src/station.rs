@@ -8,8 +8,8 @@ use embassy_sync::blocking_mutex::raw::NoopRawMutex;
 use embassy_sync::pubsub::WaitResult;
 use pillarbox::wire::Secret;
 use pillarbox::{
-    BatchUplink, Clock, Config, DeviceId, Dispatcher, Drain, Event, Failure, Http, Key, LaneConfig, Outbox,
-    Pace, Policy, Resources, Subscriber, Trigger, Uplink, buffer_size,
+    BatchUplink, Clock, Config, DeviceId, Dispatcher, Drain, Entry, Event, Failure, Http, Key, LaneConfig,
+    Outbox, Pace, Policy, Resources, Stats, Subscriber, Trigger, Uplink, buffer_size,
 };
 
 use crate::device::{Flash, Note, RECORD};
@@ -161,6 +161,28 @@ impl<const LANES: usize> Station<LANES> {
         let listed = self.outbox.dead_letters();
         self.time.block_on(listed.list(|stored| keys.push(stored.key))).expect("the flash is sound");
         keys
+    }
+
+    /// The open entries of the account.
+    pub fn account(&mut self) -> Vec<Entry> {
+        let Self { dispatcher, time, .. } = self;
+        time.block_on(dispatcher.account()).to_vec()
+    }
+
+    /// The outbox in numbers.
+    pub fn stats(&self) -> Stats<LANES> {
+        self.time.block_on(self.outbox.stats())
+    }
+
+    /// How long until the next flush is due, in milliseconds.
+    pub fn pause(&mut self) -> Option<u64> {
+        let uptime = self.clock.uptime_ms();
+        self.next_wakeup().map(|at| at.saturating_sub(uptime))
+    }
+
+    /// Makes the stop clean.
+    pub fn suspend(&self) {
+        self.time.block_on(self.outbox.suspend()).expect("the flash is sound");
     }
 
     /// Events since the last call; the channel holds four, so ask often.

@@ -347,6 +347,13 @@ impl<'r, M: RawMutex, C: Clock, const LANES: usize> Books<'r, M, C, LANES> {
         self.ledger.incarnation = self.draw();
     }
 
+    /// The receiver has not taken the oldest record of a lane. Whether it blocks its lane is seen when the lane is read.
+    pub(crate) fn note_stuck(&mut self, key: Key) {
+        if let Some(lane) = self.lane(key.lane) {
+            lane.overtaken = Some(key);
+        }
+    }
+
     /// Parking goes on, whatever was rejected before.
     pub(crate) fn resume_parking(&mut self) {
         for lane in &mut self.lanes {

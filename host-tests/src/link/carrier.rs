@@ -88,7 +88,12 @@ fn handle(link: &LinkShared, body: &[u8], after: After) -> Rc<[u8]> {
     let reply = link.network.endpoint.borrow_mut().handle(now_ms, body);
     link.counts.borrow_mut().handled += 1;
     link.note(What::Handled { request_bytes: body.len(), status: reply.status });
-    let bytes: Rc<[u8]> = answer(now_ms, &reply, BINARY, after).into();
+    let mut bytes = answer(now_ms, &reply, BINARY, after);
+    if let Some(line) = &*link.network.header.borrow() {
+        let at = bytes.windows(2).position(|end| end == b"\r\n").map_or(0, |at| at + 2);
+        bytes.splice(at..at, format!("{line}\r\n").into_bytes());
+    }
+    let bytes: Rc<[u8]> = bytes.into();
     link.network.keep_answer(&bytes);
     bytes
 }
