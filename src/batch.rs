@@ -188,10 +188,7 @@ impl<T: TcpConnect, D: Dns, S: Sleep> Uplink for BatchUplink<'_, T, D, S> {
                     Some(answer) => desk.apply(mail, reply.status, &answer).await?,
                     None => desk.shrink(&reply)?,
                 }
-                let Some(next) = desk.pack(mail, tx).await? else {
-                    // A receiver that still asks is not asked again at once.
-                    return if desk.idle == 0 { Ok(()) } else { Err(Failure::NoProgress) };
-                };
+                let Some(next) = desk.pack(mail, tx).await? else { return Ok(()) };
                 batch = next;
                 if connection.is_over() {
                     break;

@@ -270,7 +270,8 @@ where
             drop(store);
             self.failures = if has_books { self.failures.saturating_add(1) } else { 0 };
             if has_books {
-                // They could not be told: records of an earlier incarnation come first, say. No use to try again at once.
+                // They could not be told, because records of an earlier incarnation come first, or were told in vain. No use to
+                // try again at once.
                 let pause = self.pace.after_failures(self.failures, &mut self.random);
                 self.books_noticed = Some(now.saturating_add(pause));
             }

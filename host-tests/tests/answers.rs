@@ -75,6 +75,20 @@ fn a_200_without_the_right_tag_is_no_answer() {
 }
 
 #[test]
+fn a_200_with_the_tag_of_another_is_no_answer() {
+    let (world, mut station) = world();
+    let keys = station.post_all(0..5);
+    world.middle.borrow_mut().set(|_, _, body| {
+        let mut reply = tagged(200, body, &AnswerDraft { settled: &[0xff], epoch: 1, ..Default::default() });
+        *reply.body.last_mut().expect("it has a tag") ^= 0x80;
+        reply
+    });
+    assert_eq!(station.step(), Some(Err(Failure::Busy { retry_after_s: None })));
+    assert_kept(&mut station, &keys, "wrong tag");
+    assert_arrives(&world, &mut station, 5);
+}
+
+#[test]
 fn a_refusal_keeps_everything_with_an_event_and_a_long_pause() {
     for status in [401, 403, 404, 405] {
         let (world, mut station) = world();

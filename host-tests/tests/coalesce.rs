@@ -48,9 +48,11 @@ fn triggers_during_a_flush_make_at_most_one_more() {
         let (world, mut station) = world();
         station.post_all(0..10);
         world.middle.borrow_mut().set_plain(503, None);
+        // A flush takes 60 ms, and its back-off at least a second: all triggers come during the first.
+        world.link.set_latency_ms(10..=10);
         let (trigger, time) = (station.trigger(), world.time.clone());
         world.time.spawn(async move {
-            time.sleep(100).await;
+            time.sleep(10).await;
             for _ in 0..count {
                 trigger.flush();
                 time.sleep(1).await;
