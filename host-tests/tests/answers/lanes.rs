@@ -223,45 +223,41 @@ fn overtake(station: &mut Station<1>, stuck: Key) {
 
 #[test]
 fn a_stuck_head_is_parked_when_it_would_block_the_window() {
-    for policy in [Policy::urgent().any_order(), Policy::urgent()] {
-        let mut world = wide(policy);
-        let mut station = world.boot();
-        let stuck = station.post(0, 0);
-        refuse(&world, stuck, Refusal::Retry);
-        overtake(&mut station, stuck);
-        station.post_all(2000..2010);
-        station.events();
-        station.trigger().flush();
-        let _ = station.step();
-        station.run_for(120_000);
-        assert_eq!((station.pending(0), station.dead_letters()), (vec![], vec![stuck]), "{policy:?}");
-        world.middle.borrow().server.check();
-    }
+    let mut world = wide(Policy::urgent().any_order());
+    let mut station = world.boot();
+    let stuck = station.post(0, 0);
+    refuse(&world, stuck, Refusal::Retry);
+    overtake(&mut station, stuck);
+    station.post_all(2000..2010);
+    station.events();
+    station.trigger().flush();
+    let _ = station.step();
+    station.run_for(120_000);
+    assert_eq!((station.pending(0), station.dead_letters()), (vec![], vec![stuck]));
+    world.middle.borrow().server.check();
 }
 
 #[test]
 fn a_stuck_head_is_parked_after_a_reboot_too() {
-    for policy in [Policy::urgent().any_order(), Policy::urgent()] {
-        let mut world = wide(policy);
-        let mut station = world.boot();
-        let stuck = station.post(0, 0);
-        refuse(&world, stuck, Refusal::Retry);
-        overtake(&mut station, stuck);
-        station.post_all(2000..2010);
-        drop(station);
-        let mut station = world.boot();
-        // Not before the receiver has been asked.
-        world.middle.borrow_mut().set_plain(503, None);
-        station.run_for(600_000);
-        assert_eq!(station.dead_letters(), [], "{policy:?}: nobody has said anything about it");
-        world.middle.borrow_mut().clear();
-        station.events();
-        station.run_for(120_000);
-        let numbers: Vec<_> = world.stored();
-        assert_eq!((station.pending(0), station.dead_letters()), (vec![], vec![stuck]), "{policy:?}");
-        assert_eq!(numbers.len(), 1033, "{policy:?}");
-        world.middle.borrow().server.check();
-    }
+    let mut world = wide(Policy::urgent().any_order());
+    let mut station = world.boot();
+    let stuck = station.post(0, 0);
+    refuse(&world, stuck, Refusal::Retry);
+    overtake(&mut station, stuck);
+    station.post_all(2000..2010);
+    drop(station);
+    let mut station = world.boot();
+    // Not before the receiver has been asked.
+    world.middle.borrow_mut().set_plain(503, None);
+    station.run_for(600_000);
+    assert_eq!(station.dead_letters(), [], "nobody has said anything about it");
+    world.middle.borrow_mut().clear();
+    station.events();
+    station.run_for(120_000);
+    let numbers: Vec<_> = world.stored();
+    assert_eq!((station.pending(0), station.dead_letters()), (vec![], vec![stuck]));
+    assert_eq!(numbers.len(), 1033);
+    world.middle.borrow().server.check();
 }
 
 #[test]
