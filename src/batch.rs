@@ -8,9 +8,10 @@ use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
 use crate::{
-    Cause, Clock, Dispatcher, Entry, Errand, Event, Failure, Http, Key, LaneSet, Order, Pick, Reason, Sleep,
-    Stored, Uplink, UrlError,
+    Cause, Clock, Dispatcher, Entry, Errand, Failure, Http, Key, LaneSet, Order, Pick, Reason, Sleep, Stored,
+    Uplink, UrlError,
     account::Account,
+    dispatcher::talk::{Conclusion, Statement},
     http::{Broken, Reply},
     ledger::LATE,
     wire::{Answer, BATCH_CONTENT_TYPE, BatchWriter, Head, Secret, TAG_LEN, TagKeys, Verdict, WINDOW},
@@ -24,8 +25,8 @@ const SIZE_MIN: usize = 256;
 const GROW_AFTER: u8 = 16;
 /// Exchanges in a row in which the receiver may ask for explanations and confirm none.
 const IDLE_MAX: u8 = 3;
-/// Rejected records of one answer; the others come again.
-const REJECTED: usize = 8;
+/// Records that one answer rejects, or finds in conflict, as far as they are looked at; the others come again.
+const NAMED: usize = 8;
 
 /// Carries batches to a Pillarbox receiver.
 ///
@@ -210,16 +211,16 @@ impl Desk {
         M: RawMutex,
         C: Clock,
     {
-        let (current, boot, boot_nonce) = mail.identity().await;
-        while let Some(errand) = mail.next_errand(LaneSet::ALL).await {
-            let (lane, told) = match errand {
+        while let Some(opening) = mail.open_batch(LaneSet::ALL).await {
+            let (current, boot, boot_nonce) = opening.identity;
+            let (lane, told) = match opening.errand {
                 Errand::Records { lane } => (lane, None),
                 Errand::Books { incarnation, lane } => (lane, Some(incarnation)),
             };
-            let (uptime_ms, wall_ms) = (mail.uptime_ms(), mail.wall_ms().await);
+            let (uptime_ms, wall_ms) = (mail.uptime_ms(), opening.wall_ms);
             // One or two may be added while the records are read.
             let room = tx.len() / 2 / BatchWriter::ENTRY_MAX;
-            let entries = (mail.account().await.len() + 2).min(room);
+            let entries = (opening.entries + 2).min(room);
             let mut writer = BatchWriter::new(&mut *tx, boot, uptime_ms, wall_ms, entries);
             let sent = &mut self.sent;
             *sent = Sent { lane, at_ms: uptime_ms, ..Sent::nothing() };
@@ -253,19 +254,13 @@ impl Desk {
             let window = mail.window(lane, take).await?;
             if told.is_none() && sent.count == 0 {
                 // Nothing of the window can be sent. If there is more behind it, its first record is in the way.
-                match first.filter(|_| window.has_more) {
-                    Some(key) => drop(mail.park(lane, &[key], Cause::Blocking).await?),
-                    None => mail.leave(lane).await,
+                let blocking = first.filter(|_| window.has_more);
+                if mail.park(lane, blocking.as_slice(), Cause::Blocking).await?.parked == 0 {
+                    mail.leave(lane).await;
                 }
                 continue;
             }
             let incarnation = told.unwrap_or(window.incarnation);
-            let books = if told.is_some() { mail.books_of(incarnation, &window).await } else { None };
-            let Some((floor, issued)) = books.or(told.is_none().then_some((window.floor, window.issued)))
-            else {
-                continue;
-            };
-            (sent.incarnation, sent.floor, sent.is_former) = (incarnation, floor, incarnation != current);
             if !self.is_late_sent {
                 let (late, most, count) = (&mut sent.late, self.most, sent.count);
                 mail.late(|stored| {
@@ -276,19 +271,14 @@ impl Desk {
                 .await?;
                 self.is_late_sent = true;
             }
-            let account = mail.account().await;
-            let of_this = |is_uncertain: bool| {
-                let is_it = move |entry: &&Entry| {
-                    entry.is_of(incarnation, lane) && (entry.reason == Reason::Uncertain) == is_uncertain
-                };
-                account.iter().filter(is_it).copied()
-            };
-            // A receiver that hears how many were issued, and not which of them are uncertain, takes those for lost.
-            sent.entries = of_this(true).chain(of_this(false)).collect();
+            let Statement { device, span, entries, report } = mail.state(incarnation, &window).await;
+            let Some((floor, issued)) = span else { continue };
+            sent.entries = entries;
+            (sent.incarnation, sent.floor, sent.is_former) = (incarnation, floor, incarnation != current);
             sent.has_report = uptime_ms >= self.report_at;
-            let report = if sent.has_report { report(mail, lane).await } else { Vec::new() };
+            let report = if sent.has_report { &report[..] } else { &[] };
             let mut head = Head {
-                device: mail.device().await,
+                device,
                 incarnation,
                 lane,
                 is_closing: sent.is_former,
@@ -301,7 +291,7 @@ impl Desk {
                 uptime_ms,
                 wall_ms,
             };
-            let finished = writer.finish(&mut head, &sent.entries, &report, &self.keys);
+            let finished = writer.finish(&mut head, &sent.entries, report, &self.keys);
             let (batch, told) = finished.map_err(|_| Failure::NoProgress)?;
             sent.is_all = told == sent.entries.len();
             sent.entries.truncate(told);
@@ -349,11 +339,11 @@ impl Desk {
     {
         let now = mail.uptime_ms();
         let way = now.saturating_sub(self.sent.at_ms) / 2;
-        mail.learn_time(answer.server_time_ms.saturating_add(way)).await;
-        if !(200..300).contains(&status) {
+        let is_done = (200..300).contains(&status);
+        mail.learn(answer.server_time_ms.saturating_add(way), is_done.then_some(answer.epoch)).await;
+        if !is_done {
             return Err(asked(answer).unwrap_or(Failure::Busy { retry_after_s: None }));
         }
-        mail.learn_epoch(answer.epoch).await;
         if let Some(size) = answer.preferred_size {
             self.preferred = (size as usize).max(SIZE_MIN);
         }
@@ -361,7 +351,7 @@ impl Desk {
             self.report_at = now.saturating_add(self.report_every_ms);
         }
         self.grow();
-        let is_new = self.settle(mail, answer).await? | self.close(mail, answer).await?;
+        let is_new = self.act(mail, answer).await?;
         self.idle = if is_new { 0 } else { self.idle + 1 };
         // An answer by which nothing changes is no success: a receiver that says so again and again is asked ever more rarely.
         if is_new {
@@ -380,8 +370,9 @@ impl Desk {
         }
     }
 
-    /// Settles, holds and rejects records as the answer says. Whether anything has changed.
-    async fn settle<F, M, C, const LANES: usize, const RECORD: usize>(
+    /// Settles, holds and rejects records as the answer says, closes what the receiver has in its books, and takes a new
+    /// incarnation if it must. Whether anything has changed.
+    async fn act<F, M, C, const LANES: usize, const RECORD: usize>(
         &mut self,
         mail: &mut Dispatcher<'_, F, LANES, RECORD, M, C>,
         answer: &Answer<'_>,
@@ -408,7 +399,8 @@ impl Desk {
             sent.late.iter().enumerate().filter(is_late_settled).map(|(_, key)| *key).collect();
         mail.settle_late(&late).await?;
 
-        let mut rejected: Vec<Key, REJECTED> = Vec::new();
+        let mut rejected: Vec<Key, NAMED> = Vec::new();
+        let (mut refused_late, mut conflicts) = (Vec::<Key, LATE>::new(), Vec::<Key, NAMED>::new());
         let (mut is_held, mut is_stuck) = (false, false);
         for (n, verdict) in answer.verdicts() {
             let key = sent.taken.iter().nth(n.into()).map(|at| sent.key(at));
@@ -421,8 +413,8 @@ impl Desk {
                     is_stuck |= key.counter == sent.floor;
                 }
                 (Verdict::Rejected, Some(key), _) => drop(rejected.push(key)),
-                (Verdict::Rejected, None, Some(key)) => mail.refuse_late(&[*key]).await,
-                (Verdict::Conflict, Some(key), _) => mail.publish(Event::Conflict(key)).await,
+                (Verdict::Rejected, None, Some(key)) => drop(refused_late.push(*key)),
+                (Verdict::Conflict, Some(key), _) => drop(conflicts.push(key)),
                 _ => {}
             }
         }
@@ -431,44 +423,31 @@ impl Desk {
             rejected.iter().for_each(|key| mail.hold(*key, None));
             is_stuck |= rejected.iter().any(|key| key.counter == sent.floor);
         }
-        if is_stuck {
-            mail.note_stuck(sent.key(0)).await;
-        }
-        Ok(count > 0 || !late.is_empty() || judged.parked > 0 || judged.retrying > 0 || is_held)
-    }
-
-    /// Closes what the receiver has in its books, and takes a new incarnation if it must. Whether anything has changed.
-    async fn close<F, M, C, const LANES: usize, const RECORD: usize>(
-        &mut self,
-        mail: &mut Dispatcher<'_, F, LANES, RECORD, M, C>,
-        answer: &Answer<'_>,
-    ) -> Result<bool, Failure>
-    where
-        F: MultiwriteNorFlash,
-        M: RawMutex,
-        C: Clock,
-    {
-        let sent = &self.sent;
+        let is_new = count > 0 || !late.is_empty() || judged.parked > 0 || judged.retrying > 0 || is_held;
         // To a stale device nobody listens: its books are another's.
         let is_confirmed = |(n, _): &(usize, &Entry)| answer.is_stale || answer.confirmed & (1 << *n) != 0;
         let confirmed: Vec<Entry, { Account::MAX }> =
             sent.entries.iter().enumerate().filter(is_confirmed).map(|(_, entry)| *entry).collect();
-        mail.confirm(&confirmed).await;
         // All is said when nothing is asked. Whether the books can be closed is then not for this device to decide: under a name
         // that another one uses too they may never be.
         let is_all_said =
             answer.explain().next().is_none() && confirmed.len() == sent.entries.len() && sent.is_all;
         let is_over = sent.is_former && sent.count == 0 && (answer.is_stale || is_all_said);
-        if is_over {
-            mail.close_lane(sent.incarnation, sent.lane).await;
-        }
+        mail.conclude(&Conclusion {
+            refused_late: &refused_late,
+            conflicts: &conflicts,
+            stuck: is_stuck.then(|| sent.key(0)),
+            confirmed: &confirmed,
+            closed: is_over.then_some((sent.incarnation, sent.lane)),
+        })
+        .await;
         // Should the receiver not like the new one either, there is no point in another.
         let is_renewed = answer.is_renew && !sent.is_former && !self.is_renewed;
         if is_renewed {
             self.is_renewed = true;
             mail.renew_incarnation().await?;
         }
-        Ok(!confirmed.is_empty() || is_over || is_renewed)
+        Ok(is_new || !confirmed.is_empty() || is_over || is_renewed)
     }
 
     /// A batch went well: after some of them, a larger one may too.
@@ -484,28 +463,4 @@ impl Desk {
 /// The receiver asks to be left alone for a while.
 fn asked(answer: &Answer<'_>) -> Option<Failure> {
     answer.retry_after_s.map(|retry_after_s| Failure::Asked { retry_after_s })
-}
-
-/// The lane in numbers, in the order of SPEC.md.
-async fn report<F, M, C, const LANES: usize, const RECORD: usize>(
-    mail: &mut Dispatcher<'_, F, LANES, RECORD, M, C>,
-    lane: u8,
-) -> Vec<u32, 8>
-where
-    F: MultiwriteNorFlash,
-    M: RawMutex,
-    C: Clock,
-{
-    let stats = mail.stats().await;
-    let Some(of_lane) = stats.lanes.get(usize::from(lane)) else { return Vec::new() };
-    Vec::from_array([
-        of_lane.depth.records,
-        of_lane.depth.bytes,
-        stats.erases,
-        stats.corrupt,
-        of_lane.enqueued,
-        of_lane.delivered,
-        of_lane.retried,
-        mail.failed_flushes(),
-    ])
 }

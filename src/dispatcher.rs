@@ -1,5 +1,7 @@
 //! The dispatcher: decides when a flush is worth it, lets the uplink do it, and waits after what it says.
 
+pub(crate) mod talk;
+
 use core::ops::{Deref, DerefMut};
 
 use embassy_futures::select::select;
@@ -7,10 +9,11 @@ use embassy_sync::blocking_mutex::raw::{CriticalSectionRawMutex, RawMutex};
 use embedded_storage_async::nor_flash::MultiwriteNorFlash;
 use heapless::Vec;
 
+use self::talk::Conclusion;
 use crate::{
     Clock, Drain, EmbassyClock, Entry, Errand, Error, Event, Failure, Key, LaneSet, Order, Pace, Policy,
     Sleep, Stored, Uplink, account::Account, event::Signals, ledger::FORMER, list::take_where,
-    random::Random,
+    random::Random, store::Core,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -173,16 +176,8 @@ where
             return None;
         }
         self.begin();
-        let mut flushed = uplink.flush(self).await;
-        self.end(flushed, uplink.books()).await;
-        // What could not even be said now will not be in the next moment either.
-        if flushed.is_ok() && !self.is_heard {
-            let due = self.due_at(uplink.books()).await;
-            if due.is_some_and(|due| due <= self.clock.uptime_ms()) {
-                flushed = Err(Failure::NoProgress);
-                self.end(flushed, uplink.books()).await;
-            }
-        }
+        let flushed = uplink.flush(self).await;
+        self.end(flushed).await;
         Some(flushed)
     }
 
@@ -262,23 +257,16 @@ where
         self.held.retain(|key| is_waiting(key.lane));
     }
 
-    async fn end(&mut self, flushed: Result<(), Failure>, books_of: LaneSet) {
+    async fn end(&mut self, flushed: Result<(), Failure>) {
         let now = self.clock.uptime_ms();
-        let Err(failure) = flushed else {
-            let store = self.drain.shared.lock().await;
-            let has_books = store.core.books.books_errand(books_of, &|_, _| false, LaneSet::ALL).is_some();
-            drop(store);
-            self.failures = if has_books { self.failures.saturating_add(1) } else { 0 };
-            if has_books {
-                // They could not be told, because records of an earlier incarnation come first, or were told in vain. No use to
-                // try again at once.
-                let pause = self.pace.after_failures(self.failures, &mut self.random);
-                self.books_noticed = Some(now.saturating_add(pause));
-            }
+        if flushed.is_ok() && self.is_heard {
+            self.failures = 0;
             return;
-        };
-        self.failed = self.failed.saturating_add(1);
+        }
+        self.failed = self.failed.saturating_add(flushed.is_err().into());
         self.failures = self.failures.saturating_add(1);
+        // What could not even be said now will not be in the next moment either.
+        let failure = flushed.err().unwrap_or(Failure::NoProgress);
         let backoff = self.pace.after_failures(self.failures, &mut self.random);
         let (pause, why) = match failure {
             Failure::Network | Failure::NoProgress | Failure::Storage => (backoff, Why::Backoff),
@@ -300,19 +288,22 @@ where
 
     /// What to send next. `None` ends the flush.
     pub async fn next_errand(&mut self, books_of: LaneSet) -> Option<Errand> {
+        let shared = self.drain.shared;
+        let store = shared.lock().await;
+        self.choose(&store.core, books_of)
+    }
+
+    fn choose(&mut self, core: &Core<'_, M, C, LANES>, books_of: LaneSet) -> Option<Errand> {
         let now = self.clock.uptime_ms();
         let mut open = LaneSet::NONE;
-        let store = self.drain.shared.lock().await;
-        let stats = store.core.stats();
-        for ((lane, plan), stats) in (0..).zip(&mut self.lanes).zip(&stats.lanes) {
+        for ((lane, plan), stats) in (0..).zip(&mut self.lanes).zip(&core.stats().lanes) {
             // Once it is open it is until it is done: what was stuck may have been parked meanwhile.
             plan.is_open |= now >= plan.until || stats.depth.records > plan.stuck;
             if !plan.is_done && plan.is_open {
                 open = open.or(LaneSet::of(&[lane]));
             }
         }
-        let books = &store.core.books;
-        if let Some(errand) = books.records_errand(open.and(self.serves)) {
+        if let Some(errand) = core.books.records_errand(open.and(self.serves)) {
             return Some(errand);
         }
         let is_told = |incarnation, lane| {
@@ -320,8 +311,7 @@ where
         };
         let lanes = books_of.and(self.serves);
         let late_of = if self.is_late_told { LaneSet::NONE } else { lanes };
-        let errand = books.books_errand(lanes, &is_told, late_of)?;
-        drop(store);
+        let errand = core.books.books_errand(lanes, &is_told, late_of)?;
         self.is_late_told = true;
         if let Errand::Books { incarnation, lane } = errand {
             // With more books than are told in one flush, the rest is told in the next.
@@ -443,29 +433,6 @@ where
         self.drain.settle_late(delivered).await
     }
 
-    /// The receiver knows of these entries now.
-    pub async fn confirm(&mut self, entries: &[Entry]) {
-        self.drain.confirm(entries).await;
-        for entry in entries {
-            if self.remembered.is_full() {
-                self.remembered.remove(0);
-            }
-            let _ = self.remembered.push(*entry);
-        }
-    }
-
-    /// The receiver's database has this name. If it had another before, it was restored or lost: what it has confirmed is told
-    /// again.
-    pub async fn learn_epoch(&mut self, epoch: u64) {
-        let is_another = self.epoch.replace(epoch).is_some_and(|known| known != epoch);
-        if is_another {
-            let books = &mut self.drain.shared.lock().await.core.books;
-            for entry in core::mem::take(&mut self.remembered) {
-                books.retell(entry);
-            }
-        }
-    }
-
     /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.
     pub async fn drop_books(&mut self) {
         let serves = self.serves;
@@ -479,29 +446,9 @@ where
         drop(store);
         for incarnation in formers {
             for lane in (0..LANES as u8).filter(|lane| serves.contains(*lane)) {
-                self.close_lane(incarnation, lane).await;
+                self.conclude(&Conclusion { closed: Some((incarnation, lane)), ..Conclusion::default() })
+                    .await;
             }
-        }
-    }
-
-    /// The receiver has closed the books of a lane of an earlier incarnation. When it has closed all of them, the incarnation is
-    /// forgotten.
-    pub async fn close_lane(&mut self, incarnation: u32, lane: u8) {
-        if !self.closed.contains(&(incarnation, lane)) {
-            if self.closed.is_full() {
-                self.closed.remove(0);
-            }
-            let _ = self.closed.push((incarnation, lane));
-        }
-        let mut store = self.drain.shared.lock().await;
-        let books = &mut store.core.books;
-        let is_open = (0..LANES as u8).any(|lane| {
-            books.issued_formerly(incarnation, lane).is_some_and(|issued| issued > 0)
-                && !self.closed.contains(&(incarnation, lane))
-        });
-        if !is_open {
-            books.close_former(incarnation);
-            take_where(&mut self.closed, |(closed, _)| *closed == incarnation);
         }
     }
 }

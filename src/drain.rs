@@ -137,12 +137,6 @@ where
         Ok(task.rejection)
     }
 
-    /// The receiver has seen the oldest record of a lane and not taken it. Should it be the last of its window, it goes to the dead letters: what
-    /// comes behind the window must not wait for it.
-    pub async fn note_stuck(&mut self, key: Key) {
-        self.shared.lock().await.core.books.note_stuck(key);
-    }
-
     /// Parking goes on, although many records were parked in a row.
     pub async fn resume_parking(&mut self) {
         self.shared.lock().await.core.books.resume_parking();
@@ -186,11 +180,9 @@ where
 
     /// Takes a new incarnation for new records, because the receiver says that this device is stale or disputed.
     pub async fn renew_incarnation(&mut self) -> Result<u32, Error<F::Error>> {
-        run(self.shared, &mut Renew::default()).await?;
-        let mut store = self.shared.lock().await;
-        let incarnation = store.core.identity().0;
-        store.core.books.publish(Event::Renewed { incarnation });
-        Ok(incarnation)
+        let mut task = Renew::default();
+        run(self.shared, &mut task).await?;
+        Ok(task.incarnation)
     }
 
     /// Shows earlier incarnations whose books are open, with the counters that each lane had issued.
@@ -202,23 +194,6 @@ where
             .books
             .formers()
             .for_each(|(incarnation, issued)| show(incarnation, issued));
-    }
-
-    /// What can be said about the counters of an incarnation in a lane of which nothing is sent: its floor and how many were issued.
-    /// `None` if records of an earlier one still come before it. `window` is the lane's.
-    pub async fn books_of(&mut self, incarnation: u32, window: &Window) -> Option<(u64, u64)> {
-        let store = self.shared.lock().await;
-        let books = &store.core.books;
-        if window.incarnation == incarnation {
-            return Some((window.floor, window.issued));
-        }
-        if books.is_before(window.incarnation, incarnation) {
-            return None;
-        }
-        let of_entries = || books.account().iter().filter(|entry| entry.is_of(incarnation, window.lane));
-        let issued = books.issued_formerly(incarnation, window.lane);
-        let issued = issued.or_else(|| of_entries().map(Entry::end).max())?;
-        Some((issued, issued))
     }
 
     /// The receiver has closed the books of an earlier incarnation.

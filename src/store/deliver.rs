@@ -474,6 +474,8 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Explain {
 #[derive(Default)]
 pub(crate) struct Renew {
     is_done: bool,
+    /// The new one.
+    pub(crate) incarnation: u32,
 }
 
 impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Renew {
@@ -481,6 +483,9 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Task<M, C, LANES> for Renew {
         if !core::mem::replace(&mut self.is_done, true) {
             core.books.leave_incarnation();
             core.books.must_commit = true;
+            let incarnation = core.books.ledger.incarnation;
+            self.incarnation = incarnation;
+            core.books.publish(Event::Renewed { incarnation });
         }
         None
     }

@@ -3,7 +3,7 @@
 use embassy_sync::blocking_mutex::raw::RawMutex;
 
 use super::Books;
-use crate::{Clock, LaneSet};
+use crate::{Clock, Entry, LaneSet, Window};
 
 /// Something that is worth an exchange with the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,21 @@ impl<M: RawMutex, C: Clock, const LANES: usize> Books<'_, M, C, LANES> {
             None => 0,
         };
         age(incarnation) < age(later)
+    }
+
+    /// Floor and issued of an incarnation in a lane: those of its window, or of nothing that is pending. `None` if records of an
+    /// earlier one still come before it.
+    pub(crate) fn span_of(&self, incarnation: u32, window: &Window) -> Option<(u64, u64)> {
+        if window.incarnation == incarnation {
+            return Some((window.floor, window.issued));
+        }
+        if self.is_before(window.incarnation, incarnation) {
+            return None;
+        }
+        let mut entries = self.account().iter().filter(|entry| entry.is_of(incarnation, window.lane));
+        let issued = self.issued_formerly(incarnation, window.lane);
+        let issued = issued.or_else(|| entries.by_ref().map(Entry::end).max())?;
+        Some((issued, issued))
     }
 
     /// Dead letters that are not to be sent again for now: the receiver does not want them.

@@ -135,7 +135,8 @@ impl Books {
     pub fn begin(&mut self, said: &Said, entries: &[Entry]) -> Changes {
         let mut changes = Changes::default();
         let mut entries: Vec<&Entry> = entries.iter().collect();
-        entries.sort_by_key(|entry| entry.first);
+        // What is known of a counter for sure comes before what is only feared.
+        entries.sort_by_key(|entry| (entry.reason == Reason::Uncertain, entry.first));
         let (handed_out, mut next_handed_out) = (self.handed_out, said.issued);
         self.move_floor(said.floor, &mut changes);
         for entry in entries {
@@ -144,7 +145,13 @@ impl Books {
             let end = entry.end().min(said.issued);
             let middle = said.floor.clamp(entry.first.min(end), end);
             for part in [entry.first..middle, middle..end] {
-                for part in self.dated(Open::new(part, entry.reason), handed_out) {
+                let mut part = Open::new(part, entry.reason);
+                if entry.reason == Reason::Uncertain && part.first >= said.floor && part.first < handed_out {
+                    // Perhaps pending: it is judged when the floor has passed it.
+                    next_handed_out = next_handed_out.min(part.first);
+                    part.first = part.end.min(handed_out);
+                }
+                for part in self.dated(part, handed_out) {
                     let is_taken = self.take(part, said.floor, &mut changes);
                     if !is_taken && part.reason == Reason::Uncertain {
                         next_handed_out = next_handed_out.min(part.first);
