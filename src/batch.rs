@@ -397,7 +397,7 @@ impl Desk {
         let is_late_settled = |(n, _): &(usize, &Key)| answer.is_late_settled(*n);
         let late: Vec<Key, LATE> =
             sent.late.iter().enumerate().filter(is_late_settled).map(|(_, key)| *key).collect();
-        mail.settle_late(&late).await?;
+        mail.remove_late(&late).await?;
 
         let mut rejected: Vec<Key, NAMED> = Vec::new();
         let (mut refused_late, mut conflicts) = (Vec::<Key, LATE>::new(), Vec::<Key, NAMED>::new());
@@ -434,6 +434,7 @@ impl Desk {
             answer.explain().next().is_none() && confirmed.len() == sent.entries.len() && sent.is_all;
         let is_over = sent.is_former && sent.count == 0 && (answer.is_stale || is_all_said);
         mail.conclude(&Conclusion {
+            arrived_late: &late,
             refused_late: &refused_late,
             conflicts: &conflicts,
             stuck: is_stuck.then(|| sent.key(0)),

@@ -12,8 +12,7 @@ use heapless::Vec;
 use self::talk::Conclusion;
 use crate::{
     Clock, Drain, EmbassyClock, Entry, Errand, Error, Event, Failure, Key, LaneSet, Order, Pace, Policy,
-    Sleep, Stored, Uplink, account::Account, event::Signals, ledger::FORMER, list::take_where,
-    random::Random, store::Core,
+    Sleep, Stored, Uplink, account::Account, event::Signals, ledger::FORMER, random::Random, store::Core,
 };
 
 /// Records that have to wait while others go on, at a time.
@@ -177,7 +176,7 @@ where
         }
         self.begin();
         let flushed = uplink.flush(self).await;
-        self.end(flushed).await;
+        self.end(flushed);
         Some(flushed)
     }
 
@@ -257,7 +256,7 @@ where
         self.held.retain(|key| is_waiting(key.lane));
     }
 
-    async fn end(&mut self, flushed: Result<(), Failure>) {
+    fn end(&mut self, flushed: Result<(), Failure>) {
         let now = self.clock.uptime_ms();
         if flushed.is_ok() && self.is_heard {
             self.failures = 0;
@@ -278,7 +277,7 @@ where
                 (self.pace.asked(retry_after_s, &mut self.random), Why::Asked)
             }
             Failure::Refused { status } => {
-                self.drain.shared.lock().await.core.books.publish(Event::Refused { status });
+                self.signals.events.immediate_publisher().publish_immediate(Event::Refused { status });
                 (self.pace.after_refusal(&mut self.random), Why::Backoff)
             }
         };
@@ -426,11 +425,9 @@ where
 
     /// The receiver has these dead letters after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
-        // What is remembered of them is not true any more.
-        for key in delivered {
-            take_where(&mut self.remembered, |entry| entry.covers(key.incarnation, key.lane, key.counter));
-        }
-        self.drain.settle_late(delivered).await
+        let removed = self.drain.remove_late(delivered).await?;
+        self.conclude(&Conclusion { arrived_late: delivered, ..Conclusion::default() }).await;
+        Ok(removed)
     }
 
     /// Nobody keeps books of the lanes that are served: what there is to tell about them is forgotten.

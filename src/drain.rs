@@ -149,10 +149,16 @@ where
 
     /// Removes dead letters that the receiver has after all.
     pub async fn settle_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
+        let removed = self.remove_late(delivered).await?;
+        self.shared.lock().await.core.books.arrived_late(delivered);
+        Ok(removed)
+    }
+
+    /// Removes dead letters, and nothing else.
+    pub(crate) async fn remove_late(&mut self, delivered: &[Key]) -> Result<u32, Error<F::Error>> {
         let is_delivered = |key: &Key| delivered.contains(key);
         let mut task = Settle::new(DEAD_LETTERS, delivered.len(), &is_delivered);
         run(self.shared, &mut task).await?;
-        self.shared.lock().await.core.books.arrived_late(delivered);
         Ok(task.removed)
     }
 

@@ -33,6 +33,8 @@ pub(crate) struct Statement {
 /// What an answer says besides its verdicts on records.
 #[derive(Default)]
 pub(crate) struct Conclusion<'c> {
+    /// Dead letters that the receiver has after all, and that are removed.
+    pub(crate) arrived_late: &'c [Key],
     /// Dead letters that the receiver does not want.
     pub(crate) refused_late: &'c [Key],
     /// Keys that the receiver has with other content.
@@ -110,6 +112,12 @@ where
     pub(crate) async fn conclude(&mut self, conclusion: &Conclusion<'_>) {
         let mut store = self.drain.shared.lock().await;
         let books = &mut store.core.books;
+        books.arrived_late(conclusion.arrived_late);
+        // What is remembered of them is not true any more.
+        let has_arrived = |entry: &Entry| {
+            conclusion.arrived_late.iter().any(|key| entry.covers(key.incarnation, key.lane, key.counter))
+        };
+        take_where(&mut self.remembered, has_arrived);
         books.refused_late(conclusion.refused_late);
         conclusion.conflicts.iter().for_each(|key| books.publish(Event::Conflict(*key)));
         if let Some(key) = conclusion.stuck {
