@@ -262,11 +262,14 @@ where
             self.failures = 0;
             return;
         }
-        self.failed = self.failed.saturating_add(flushed.is_err().into());
         self.failures = self.failures.saturating_add(1);
-        // What could not even be said now will not be in the next moment either.
-        let failure = flushed.err().unwrap_or(Failure::NoProgress);
         let backoff = self.pace.after_failures(self.failures, &mut self.random);
+        let Err(failure) = flushed else {
+            // Nothing could be said, of the books perhaps because older records come first: no use to try again at once.
+            self.books_noticed = Some(now.saturating_add(backoff));
+            return;
+        };
+        self.failed = self.failed.saturating_add(1);
         let (pause, why) = match failure {
             Failure::Network | Failure::NoProgress | Failure::Storage => (backoff, Why::Backoff),
             Failure::Busy { retry_after_s } => {

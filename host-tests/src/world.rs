@@ -351,6 +351,8 @@ fn catastrophe<S: Witness + 'static>(ground: &Rc<Ground<S>>, body: &Rc<Body>, rn
             let explained = keys.filter(|key| server.reason(&body.device, *key).is_some());
             forgotten.extend(explained.map(|key| (body.device.clone(), key)));
         }
+        let aside = server.aside().into_iter().map(|received| (received.device, received.key));
+        forgotten.extend(aside);
         server.restore(rng.u64(..));
         let after: Vec<_> =
             server.log().into_iter().map(|received| (received.device, received.key)).collect();
