@@ -113,6 +113,10 @@ fn records<S: Witness>(
             () if is_explained => tally.explained += 1,
             () if is_aside && body.is_disputed.get() => tally.aside += 1,
             () if posted.is_undone || was_forgotten => tally.undone += 1,
+            // What a restored server lost may have been joined with it, in an account of too many entries.
+            () if posted.lane == LOOSE && ground.plan.has_restores && reason == Some(Reason::Lost) => {
+                tally.undone += 1;
+            }
             // To a stale device's account nobody listens, and so to its word about what it gave up.
             () if body.is_disputed.get() && (posted.lane == LOOSE || ground.plan.has_moods) => {
                 tally.undone += 1
