@@ -89,7 +89,7 @@ fn records<S: Witness>(
                 && received.key.lane == posted.lane
                 && posted.key.is_none_or(|key| key == received.key)
         };
-        if stored.len() > 1 || !stored.iter().all(|received| right(received)) {
+        if stored.len() > 1 || !stored.iter().all(&right) {
             return Err(format!(
                 "{who}: stored as {:?}",
                 stored.iter().map(|received| received.key).collect::<Vec<_>>()
