@@ -4,6 +4,7 @@
 //! The world is generic over the server, so that the real receiver can take the model's place.
 
 mod body;
+mod claims;
 mod plan;
 mod reckoning;
 
@@ -27,6 +28,7 @@ use crate::virtual_time::VirtualTime;
 
 use body::{Body, live};
 pub use body::{Final, Posted};
+use claims::Watched;
 pub use plan::Plan;
 
 const THREADS: usize = 2;
@@ -210,7 +212,7 @@ struct Ground<S> {
     bodies: RefCell<Vec<Rc<Body>>>,
     /// Records that the server had, or knew the fate of, before it was restored.
     forgotten: RefCell<BTreeSet<(DeviceId, Key)>>,
-    broken: RefCell<Option<String>>,
+    broken: Rc<RefCell<Option<String>>>,
 }
 
 /// Runs the world of this seed to its end. A failure of the library or of the harness, panics included, is a broken promise.
@@ -265,7 +267,13 @@ fn world<S: Witness + 'static>(seed: u64, mut server: S) -> Result<Tally, String
         server.set_moods(is_stormy.clone());
     }
     let server = Rc::new(RefCell::new(server));
-    let network = network(&time, rng.u64(..), &server);
+    let broken = Rc::new(RefCell::default());
+    let network = if plan.is_disputed() {
+        network(&time, rng.u64(..), &server)
+    } else {
+        let watched = Watched::new(server.clone(), broken.clone());
+        network(&time, rng.u64(..), &Rc::new(RefCell::new(watched)))
+    };
     let ground = Rc::new(Ground {
         time: time.clone(),
         server,
@@ -274,7 +282,7 @@ fn world<S: Witness + 'static>(seed: u64, mut server: S) -> Result<Tally, String
         is_calm: Cell::new(false),
         bodies: RefCell::default(),
         forgotten: RefCell::default(),
-        broken: RefCell::default(),
+        broken,
     });
     for number in 0..plan.devices {
         let name = format!("meter-{number}");
