@@ -7,7 +7,8 @@ use pillarbox::wire::Batch;
 /// When the numbers came, and which.
 fn reports(world: &World<1>) -> Vec<(u64, Vec<u32>)> {
     let middle = world.middle.borrow();
-    let read = |body: &[u8]| Batch::decode(body).expect("a device sends batches").report().collect::<Vec<_>>();
+    let read =
+        |body: &[u8]| Batch::decode(body).expect("a device sends batches").report().collect::<Vec<_>>();
     let reports = middle.seen.iter().map(|seen| (seen.at_ms, read(&seen.body)));
     reports.filter(|(_, report)| !report.is_empty()).collect()
 }
