@@ -43,12 +43,14 @@ use crate::{
 ///     watt_hours: u64,
 /// }
 ///
-/// # fn example<T: TcpConnect, D: Dns, S: Sleep>(http: Http<'_, T, D, S>) -> Result<(), UrlError> {
+/// # fn example<T: TcpConnect, D: Dns, S: Sleep>(tcp: &T, dns: &D, clock: S) -> Result<(), UrlError> {
 /// let mut readings = JsonHandler::<Reading>::new("/readings").header("Authorization", "Bearer ...");
 /// let mut images = RawHandler::new(Kind(8), "/images", "image/jpeg");
 /// let (mut tx, mut rx) = ([0; 1024], [0; 2048]);
 /// // A new kind is one more line above, and its name here.
 /// let mut handlers: [&mut dyn pillarbox::Handler; 2] = [&mut readings, &mut images];
+/// // With the feature `tls`, `.tls(..)` says whom to trust.
+/// let http = Http::new(tcp, dns, clock, "https://api.example.com/v2");
 /// let mut uplink = RestUplink::new(http, &mut handlers, &mut tx, &mut rx)?
 ///     .key_retention(Duration::from_secs(24 * 3600));
 /// # let _ = &mut uplink;
