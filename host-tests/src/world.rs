@@ -154,7 +154,8 @@ pub struct Tally {
     pub explained: u64,
     /// Of those, records that are kept aside, in disputed worlds.
     pub aside: u64,
-    /// Of those, records that went with a flash or a database that was put back.
+    /// Of those, records that are excused, in disputed worlds: younger than a flash or a database that was put back, or given
+    /// up by a device whose account nobody believes any more.
     pub undone: u64,
     /// Counters that are uncertain.
     pub uncertain: u64,

@@ -467,19 +467,6 @@ fn a_link_that_is_down_uses_up_no_fault() {
     assert_eq!(outcome, Outcome::Failed(ErrorKind::NotFound));
 }
 
-/// Not a proof: says what a world costs. `cargo test --release --test virtual_network -- --ignored --nocapture`
-#[test]
-#[ignore = "measures"]
-fn what_a_world_costs() {
-    let began = std::time::Instant::now();
-    let (mut polls, worlds) = (0, 500);
-    for seed in 0..worlds {
-        polls += turbulent(seed).time.polls();
-    }
-    let took = began.elapsed();
-    println!("{worlds} turbulent worlds, {polls} polls, {took:?}: {:?} per poll", took / polls as u32);
-}
-
 #[test]
 fn a_world_that_is_over_is_freed() {
     let world = turbulent(1);

@@ -91,7 +91,7 @@ fn print_tally(tally: &Tally) {
         ("of them in the server, once", tally.stored),
         ("of them explained", tally.explained),
         ("of them kept aside", tally.aside),
-        ("of them gone with a flash or database that was put back", tally.undone),
+        ("of them excused, where a flash or database was cloned or put back", tally.undone),
         ("counters uncertain", tally.uncertain),
     ] {
         table.row([what.to_owned(), count.to_string()]);
