@@ -1,0 +1,1 @@
+//! The receiver: takes what devices post, exactly once in effect, stores it, and can say what is missing.

@@ -1,0 +1,3 @@
+//! The program `pillarbox`.
+
+fn main() {}
