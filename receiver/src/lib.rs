@@ -1,1 +1,8 @@
 //! The receiver: takes what devices post, exactly once in effect, stores it, and can say what is missing.
+
+// The way of a batch: over HTTP, judged by the books, into a store.
+pub mod books;
+pub mod http;
+pub mod intake;
+pub mod kinds;
+pub mod store;

@@ -1,0 +1,1 @@
+//! SQLite: a file next to you.
