@@ -383,6 +383,8 @@ pub trait Store: Send + Sync + 'static {
     fn epoch(&self) -> u64;
     /// In how many shards the log is.
     fn shards(&self) -> u16;
+    /// Requests that wait for it.
+    fn queued(&self) -> usize;
     /// Gives the database another name, and says which.
     async fn renew_epoch(&self) -> Result<u64>;
     /// Answers if it can be written to.
