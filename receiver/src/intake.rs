@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use pillarbox::wire::{AnswerDraft, Batch, ENVELOPE_MAX, Head, TAG_LEN, TagKeys, Verdict, WireError, fingerprint};
+use pillarbox::wire::{
+    AnswerDraft, Batch, ENVELOPE_MAX, Head, TAG_LEN, TagKeys, Verdict, WireError, fingerprint,
+};
 use pillarbox::{Entry, Key, Kind, Reason, Stored, Timestamp};
 
 use crate::books::{Books, Said, Seen};
@@ -82,12 +84,7 @@ pub enum SecretUsed {
 
 impl Post {
     /// Takes an envelope apart whose tag was right.
-    pub fn decode(
-        envelope: &Bytes,
-        kinds: &Kinds,
-        now_ms: u64,
-        with: SecretUsed,
-    ) -> Result<Self, WireError> {
+    pub fn decode(envelope: &Bytes, kinds: &Kinds, now_ms: u64, with: SecretUsed) -> Result<Self, WireError> {
         let batch = Batch::decode(envelope)?;
         let arrival = |record: Stored<'_>| Arrival {
             key: record.key,
@@ -365,9 +362,9 @@ impl Scene {
     /// Boot and nonce against the highest that were seen.
     fn is_stale(&self, head: &Head) -> bool {
         let Some(known) = self.incarnations.get(&head.incarnation) else { return false };
-        let is_over = known.boot.is_some_and(|(boot, nonce)| {
-            head.boot < boot || (head.boot == boot && head.boot_nonce != nonce)
-        });
+        let is_over = known
+            .boot
+            .is_some_and(|(boot, nonce)| head.boot < boot || (head.boot == boot && head.boot_nonce != nonce));
         known.is_fenced || is_over
     }
 
@@ -462,7 +459,8 @@ impl Judged<'_> {
                 },
             })
             .collect();
-        let conflicts = outcomes.iter().filter(|outcome| **outcome == Outcome::Aside(Aside::Conflict)).count();
+        let conflicts =
+            outcomes.iter().filter(|outcome| **outcome == Outcome::Aside(Aside::Conflict)).count();
         scene.conflicts = scene.conflicts.saturating_add(conflicts as u64);
         scene.has_asides |= outcomes.iter().any(|outcome| matches!(outcome, Outcome::Aside(_)));
         Concluded {

@@ -134,6 +134,8 @@ pub struct LaneRow {
 pub struct Row {
     /// Its place in the log; none if it is kept aside.
     pub position: Option<Position>,
+    /// Its place in the order in which such rows are listed: behind it goes [`RecordQuery::after`].
+    pub arrival: u64,
     /// Why it is kept aside.
     pub aside: Option<Aside>,
     /// Whose it is.
@@ -244,7 +246,19 @@ pub struct RecordQuery {
 }
 
 /// What a program may do with a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    clap::ValueEnum,
+    serde::Serialize,
+    serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Post records for its tenant.
@@ -253,6 +267,24 @@ pub enum Role {
     Viewer,
     /// Everything.
     Admin,
+}
+
+impl Role {
+    /// Its name, as it is stored and shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Viewer => "viewer",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The role of this name.
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        let is_it = |role: &Self| role.name() == name;
+        let found = [Self::Client, Self::Viewer, Self::Admin].into_iter().find(is_it);
+        found.ok_or_else(|| StoreError::Damaged(format!("a token has the role {name:?}")))
+    }
 }
 
 /// A token, without what proves it.
@@ -313,6 +345,25 @@ pub struct Claim {
     pub lease_until_ms: u64,
     /// Keys that were made before are as if they had never been.
     pub expired_before_ms: u64,
+}
+
+/// How far the request with a client's key has come, by the number that stores keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    InProgress = 0,
+    Completed = 1,
+    Failed = 2,
+}
+
+impl KeyState {
+    pub(crate) fn numbered(number: u8) -> Result<Self> {
+        match number {
+            0 => Ok(Self::InProgress),
+            1 => Ok(Self::Completed),
+            2 => Ok(Self::Failed),
+            _ => Err(StoreError::Damaged(format!("a key has the state {number}"))),
+        }
+    }
 }
 
 /// What became of a claim.
@@ -442,6 +493,7 @@ pub trait Store: Send + Sync + 'static {
 
 /// The keys that go with a secret as it is stored.
 pub(crate) fn tag_keys(secret: &[u8]) -> Result<TagKeys> {
-    let secret = <[u8; 32]>::try_from(secret).map_err(|_| StoreError::Damaged("a secret has not 32 bytes".into()))?;
+    let secret =
+        <[u8; 32]>::try_from(secret).map_err(|_| StoreError::Damaged("a secret has not 32 bytes".into()))?;
     Ok(TagKeys::new(&Secret::new(secret)))
 }

@@ -16,8 +16,8 @@ use pillarbox::{DeviceId, DeviceKey};
 use rusqlite::{Connection, OpenFlags, Row as SqlRow, types::FromSql};
 
 use super::{
-    Change, Claim, Claimed, Device, DeviceQuery, Door, Fleet, IncarnationRow, LaneRow, Position, Posting, RecordQuery,
-    Result, Row, Store, StoreError, TokenRow,
+    Change, Claim, Claimed, Device, DeviceQuery, Door, Fleet, IncarnationRow, LaneRow, Position, Posting,
+    RecordQuery, Result, Row, Store, StoreError, TokenRow,
 };
 use crate::intake::{Concluded, Post};
 use writer::Writer;
@@ -69,13 +69,15 @@ impl Core {
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         migrate(&connection)?;
-        let (epoch, shards, is_backup) = connection
-            .query_row("SELECT epoch, shards, is_backup FROM meta", [], |row| {
+        let (epoch, shards, is_backup) =
+            connection.query_row("SELECT epoch, shards, is_backup FROM meta", [], |row| {
                 Ok((bits(row, 0)?, row.get::<_, u16>(1)?, row.get::<_, bool>(2)?))
             })?;
         let mut core = Self { connection, epoch, shards };
         if is_backup {
-            tracing::warn!("this database is a backup that was put back: it takes a new epoch, and devices repeat their accounts");
+            tracing::warn!(
+                "this database is a backup that was put back: it takes a new epoch, and devices repeat their accounts"
+            );
             core.epoch = core.renew_epoch()?;
         }
         Ok(core)
@@ -173,25 +175,27 @@ fn make_private(path: &Path) -> Result<()> {
 /// Brings the database to the version that this program knows.
 fn migrate(connection: &Connection) -> Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    let version: usize = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version > MIGRATIONS.len() {
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version as usize > MIGRATIONS.len() {
         connection.execute_batch("ROLLBACK")?;
         return Err(StoreError::Refused(format!(
             "the database has version {version}, this program knows {} at most: use a newer pillarbox",
             MIGRATIONS.len()
         )));
     }
-    for migration in MIGRATIONS.iter().skip(version) {
+    for migration in MIGRATIONS.iter().skip(version as usize) {
         connection.execute_batch(migration)?;
     }
     if version == 0 {
-        connection
-            .execute("INSERT INTO meta (is_only, epoch, is_backup, shards) VALUES (1, ?, 0, ?)", (random()? as i64, SHARDS))?;
+        connection.execute(
+            "INSERT INTO meta (is_only, epoch, is_backup, shards) VALUES (1, ?, 0, ?)",
+            (random()? as i64, SHARDS),
+        )?;
         for shard in 0..SHARDS {
             connection.execute("INSERT INTO shards (shard, head) VALUES (?, 0)", [shard])?;
         }
     }
-    connection.pragma_update(None, "user_version", MIGRATIONS.len())?;
+    connection.pragma_update(None, "user_version", MIGRATIONS.len() as u32)?;
     connection.execute_batch("COMMIT")?;
     Ok(())
 }
@@ -270,7 +274,10 @@ impl SqliteStore {
     /// Writes a copy to another file while the receiver goes on. Opened as a database it takes another epoch.
     pub async fn backup(&self, to: &Path) -> Result<()> {
         if to.exists() {
-            return Err(StoreError::Refused(format!("{} is there already: choose another name", to.display())));
+            return Err(StoreError::Refused(format!(
+                "{} is there already: choose another name",
+                to.display()
+            )));
         }
         make_private(to)?;
         let to = to.to_owned();
@@ -341,7 +348,9 @@ impl Store for SqliteStore {
 
     async fn is_ready(&self) -> Result<()> {
         // Reading would go well on a full disk.
-        self.writer.write(|connection| Ok(connection.execute("UPDATE meta SET epoch = epoch", []).map(drop)?)).await
+        self.writer
+            .write(|connection| Ok(connection.execute("UPDATE meta SET epoch = epoch", []).map(drop)?))
+            .await
     }
 
     async fn door(&self, device: &DeviceId) -> Result<Option<Door>> {

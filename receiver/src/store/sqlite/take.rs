@@ -8,8 +8,8 @@ use rusqlite::Connection;
 use super::{all, bits, first, option_bits};
 use crate::books::Books;
 use crate::intake::{
-    Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post, Scene,
-    SecretUsed, judge,
+    Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post,
+    Scene, SecretUsed, judge,
 };
 use crate::store::{Position, Result, StoreError, shard_of};
 
@@ -193,15 +193,19 @@ fn save_run(connection: &Connection, device: i64, run: &Run) -> Result<()> {
 }
 
 /// What the compared keys stand for. The batch's own records are in the log by now.
-fn look_up(connection: &Connection, device: i64, judged: &Judged<'_>, post: &Post) -> Result<Vec<Option<Content>>> {
+fn look_up(
+    connection: &Connection,
+    device: i64,
+    judged: &Judged<'_>,
+    post: &Post,
+) -> Result<Vec<Option<Content>>> {
     let keys = judged.compared().filter_map(|n| post.arrival(n)).map(|record| record.key);
     keys.map(|key| content(connection, device, key)).collect()
 }
 
 fn content(connection: &Connection, device: i64, key: Key) -> Result<Option<Content>> {
     let read = |row: &rusqlite::Row<'_>| {
-        let time =
-            Timestamp { boot: row.get(1)?, uptime_ms: bits(row, 2)?, wall_ms: option_bits(row, 3)? };
+        let time = Timestamp { boot: row.get(1)?, uptime_ms: bits(row, 2)?, wall_ms: option_bits(row, 3)? };
         Ok(Content { kind: row.get(0)?, time, body: row.get(4)? })
     };
     if let Some(position) = place(connection, device, key)? {
@@ -252,7 +256,13 @@ fn set_aside(
     Ok(())
 }
 
-fn keep_aside(connection: &Connection, device: i64, aside: Aside, record: &Arrival, now_ms: u64) -> Result<()> {
+fn keep_aside(
+    connection: &Connection,
+    device: i64,
+    aside: Aside,
+    record: &Arrival,
+    now_ms: u64,
+) -> Result<()> {
     // What is in quarantine and then turns out to be more is no longer in quarantine; never the other way round.
     let sql = "INSERT INTO asides (device, incarnation, lane, counter, fingerprint, aside, kind, boot, uptime_ms, wall_ms, \
                received_ms, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
@@ -279,7 +289,9 @@ fn keep_aside(connection: &Connection, device: i64, aside: Aside, record: &Arriv
 fn save(connection: &Connection, device: i64, post: &Post, before: &Scene, after: &Scene) -> Result<()> {
     for (name, incarnation) in &after.incarnations {
         let known = before.incarnations.get(name);
-        let is_same = known.is_some_and(|known| Incarnation { heard_ms: incarnation.heard_ms, ..known.clone() } == *incarnation);
+        let is_same = known.is_some_and(|known| {
+            Incarnation { heard_ms: incarnation.heard_ms, ..known.clone() } == *incarnation
+        });
         if !is_same {
             save_incarnation(connection, device, *name, incarnation, post.now_ms)?;
         }
@@ -293,21 +305,25 @@ fn save(connection: &Connection, device: i64, post: &Post, before: &Scene, after
             save_lane(connection, device, *name, lane)?;
         }
     }
-    let of = |scene: &Scene| {
-        (scene.current, scene.stale, scene.conflicts, scene.interleavings, scene.has_asides)
-    };
+    let of =
+        |scene: &Scene| (scene.current, scene.stale, scene.conflicts, scene.interleavings, scene.has_asides);
     if of(before) != of(after) {
         let sql = "UPDATE devices SET current_incarnation = ?, stale = ?, conflicts = ?, interleavings = ?, has_asides = ? \
                    WHERE id = ?";
         let (current, stale, conflicts, interleavings, has_asides) = of(after);
-        let parameters =
-            (current, stale as i64, conflicts as i64, interleavings as i64, has_asides, device);
+        let parameters = (current, stale as i64, conflicts as i64, interleavings as i64, has_asides, device);
         connection.prepare_cached(sql)?.execute(parameters)?;
     }
     Ok(())
 }
 
-fn save_incarnation(connection: &Connection, device: i64, name: u32, incarnation: &Incarnation, now_ms: u64) -> Result<()> {
+fn save_incarnation(
+    connection: &Connection,
+    device: i64,
+    name: u32,
+    incarnation: &Incarnation,
+    now_ms: u64,
+) -> Result<()> {
     let sql = "INSERT INTO incarnations (device, incarnation, boot, nonce, started_ms, first_heard_ms, is_fenced, is_given_up) \
                VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET boot = excluded.boot, nonce = excluded.nonce, \
                started_ms = excluded.started_ms, is_given_up = excluded.is_given_up";

@@ -34,7 +34,8 @@ impl Writer {
         let count = queued.clone();
         let thread = std::thread::Builder::new().name("sqlite-writer".into());
         let thread = thread.spawn(move || serve(&connection, &waiting, &count));
-        let thread = thread.map_err(|error| StoreError::Unavailable(format!("no thread to write: {error}")))?;
+        let thread =
+            thread.map_err(|error| StoreError::Unavailable(format!("no thread to write: {error}")))?;
         Ok(Self { jobs: Some(jobs), queued, thread: Some(thread) })
     }
 
@@ -104,7 +105,9 @@ fn commit(connection: &Connection) -> Result<()> {
 /// Does it so that it can be undone alone.
 fn alone<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
     if connection.is_autocommit() {
-        return Err(StoreError::Unavailable("no transaction could be begun: is the disk full, or locked?".into()));
+        return Err(StoreError::Unavailable(
+            "no transaction could be begun: is the disk full, or locked?".into(),
+        ));
     }
     connection.prepare_cached("SAVEPOINT alone")?.execute([])?;
     let result = work(connection);
