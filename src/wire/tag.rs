@@ -21,6 +21,11 @@ impl Secret {
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
+
+    /// Its bytes, for a receiver that has to keep them.
+    pub const fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 impl fmt::Debug for Secret {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use pillarbox::{DeviceId, DeviceKey};
+use pillarbox::{DeviceId, DeviceKey, wire::Secret};
 use rusqlite::{Connection, OpenFlags, Row as SqlRow, types::FromSql};
 
 use super::{
@@ -100,8 +100,9 @@ impl Core {
     }
 
     /// Lets a device in; gives its number.
-    pub fn add_device(&mut self, device: &DeviceId, secret: [u8; 32]) -> Result<i64> {
-        let change = Change::Add { device: device.clone(), tenant: "default".into(), secret };
+    pub fn add_device(&mut self, device: &DeviceId, secret: &Secret) -> Result<i64> {
+        let change =
+            Change::Add { device: device.clone(), tenant: "default".into(), secret: *secret.expose() };
         desk::change(&self.connection, &change, 0)?;
         Ok(self.connection.last_insert_rowid())
     }
@@ -148,12 +149,14 @@ impl Core {
         Ok(())
     }
 
-    /// Goes back to a backup, which gives the database another name.
-    pub fn restore(&mut self, from: &Connection) -> Result<()> {
+    /// Goes back to a backup, which gives the database this other name.
+    pub fn restore(&mut self, from: &Connection, epoch: u64) -> Result<()> {
         let backup = rusqlite::backup::Backup::new(from, &mut self.connection)?;
         backup.run_to_completion(1024, Duration::ZERO, None)?;
         drop(backup);
-        self.renew_epoch().map(drop)
+        set_epoch(&self.connection, epoch)?;
+        self.epoch = epoch;
+        Ok(())
     }
 }
 
@@ -202,8 +205,13 @@ fn migrate(connection: &Connection) -> Result<()> {
 
 fn renew_epoch(connection: &Connection) -> Result<u64> {
     let epoch = random()?;
-    connection.execute("UPDATE meta SET epoch = ?, is_backup = 0", [epoch as i64])?;
+    set_epoch(connection, epoch)?;
     Ok(epoch)
+}
+
+fn set_epoch(connection: &Connection, epoch: u64) -> Result<()> {
+    connection.execute("UPDATE meta SET epoch = ?, is_backup = 0", [epoch as i64])?;
+    Ok(())
 }
 
 fn random() -> Result<u64> {
