@@ -2,11 +2,9 @@
 //! twice, nothing that was not received is called a duplicate, and the floor passes over nothing without a word. The
 //! model compares its books with notes of every counter after every batch; here they are given a hard time.
 
-mod abstract_device;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use abstract_device::{Device, Habits, Sent, entry};
+use host_tests::abstract_device::{Device, Habits, Sent, entry};
 use host_tests::server::books::{OPEN_MAX, Said, Seen};
 use host_tests::server::ledger::Lane;
 use pillarbox::Reason;
