@@ -122,6 +122,16 @@ fn uncertain_counters_that_were_handed_out_are_lost() {
 }
 
 #[test]
+fn an_uncertain_entry_that_ends_at_the_floor_does_not_hold_back_what_was_handed_out() {
+    let mut lane = Lane::default();
+    lane.apply(&said(0, 100), &[], &(0..64).collect::<Vec<_>>(), |_| false);
+    // Nothing of the entry is left out: the floor has passed all of it.
+    lane.apply(&said(64, 120), &[entry(Reason::Uncertain, 60, 4)], &[], |_| false);
+    lane.apply(&said(130, 130), &[entry(Reason::Uncertain, 64, 66)], &[], |_| false);
+    assert_eq!((lane.ledger().lost(), lane.ledger().uncertain()), (120 - 64, 130 - 120));
+}
+
+#[test]
 fn an_older_batch_that_comes_late_does_not_bring_back_its_reason() {
     let mut lane = Lane::default();
     let parked = [entry(Reason::Parked, 0, 1)];
