@@ -1,5 +1,6 @@
 //! The simulator, the model and the harness that the proofs in `tests/` share.
 
+pub mod abstract_device;
 pub mod bench;
 pub mod device;
 pub mod flash;

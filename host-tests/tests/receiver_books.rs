@@ -2,11 +2,9 @@
 //! twice, nothing that was not received is called a duplicate, and the floor passes over nothing without a word. The
 //! model compares its books with notes of every counter after every batch; here they are given a hard time.
 
-mod abstract_device;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use abstract_device::{Device, Habits, Sent, entry};
+use host_tests::abstract_device::{Device, Habits, Sent, entry};
 use host_tests::server::books::{OPEN_MAX, Said, Seen};
 use host_tests::server::ledger::Lane;
 use pillarbox::Reason;
@@ -121,6 +119,16 @@ fn uncertain_counters_that_were_handed_out_are_lost() {
     let account = [entry(Reason::Uncertain, 3, 61)];
     lane.apply(&said(64, 64), &account, &[], |_| false);
     assert_eq!((lane.ledger().uncertain(), lane.ledger().lost()), (54, 7));
+}
+
+#[test]
+fn an_uncertain_entry_that_ends_at_the_floor_does_not_hold_back_what_was_handed_out() {
+    let mut lane = Lane::default();
+    lane.apply(&said(0, 100), &[], &(0..64).collect::<Vec<_>>(), |_| false);
+    // Nothing of the entry is left out: the floor has passed all of it.
+    lane.apply(&said(64, 120), &[entry(Reason::Uncertain, 60, 4)], &[], |_| false);
+    lane.apply(&said(130, 130), &[entry(Reason::Uncertain, 64, 66)], &[], |_| false);
+    assert_eq!((lane.ledger().lost(), lane.ledger().uncertain()), (120 - 64, 130 - 120));
 }
 
 #[test]

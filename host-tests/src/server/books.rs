@@ -144,7 +144,7 @@ impl Books {
             // over it and then it may be forgotten.
             let end = entry.end().min(said.issued);
             let middle = said.floor.clamp(entry.first.min(end), end);
-            for part in [entry.first..middle, middle..end] {
+            for part in [entry.first..middle, middle..end].into_iter().filter(|part| !part.is_empty()) {
                 let mut part = Open::new(part, entry.reason);
                 if entry.reason == Reason::Uncertain && part.first >= said.floor && part.first < handed_out {
                     // Perhaps pending: it is judged when the floor has passed it.

@@ -4,19 +4,20 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use host_tests::server::books::{Said, Seen};
-use host_tests::server::ledger::Lane;
-use host_tests::server::ranges::{Open, minus, rank};
 use pillarbox::{Entry, Reason, wire::WINDOW};
 
+use crate::server::books::{Said, Seen};
+use crate::server::ledger::Lane;
+use crate::server::ranges::{Open, minus, rank};
+
 /// An entry of the lane that these tests are about.
-pub(crate) fn entry(reason: Reason, first: u64, len: u64) -> Entry {
+pub fn entry(reason: Reason, first: u64, len: u64) -> Entry {
     Entry { incarnation: 1, lane: 0, reason, first, len }
 }
 
 /// What a device is like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
+pub struct Habits {
     /// Entries that the account holds, before it joins the nearest.
     entries: usize,
     /// Its dead letters are discarded at times.
@@ -24,11 +25,12 @@ pub(crate) struct Habits {
     /// It gives up many records at once at times.
     leaps: bool,
     /// The receiver is restored from a backup at times.
-    pub(crate) is_restored: bool,
+    pub is_restored: bool,
 }
 
 impl Habits {
-    pub(crate) fn any(random: &mut fastrand::Rng) -> Self {
+    /// Some device.
+    pub fn any(random: &mut fastrand::Rng) -> Self {
         Self {
             entries: if random.bool() { 16 } else { usize::MAX },
             discards: random.bool(),
@@ -40,28 +42,38 @@ impl Habits {
 
 /// A batch on its way.
 #[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    said: Said,
-    entries: Vec<Entry>,
-    records: Vec<u64>,
-    late: Vec<u64>,
+pub struct Sent {
+    /// Its head.
+    pub said: Said,
+    /// Its account.
+    pub entries: Vec<Entry>,
+    /// The counters of its records.
+    pub records: Vec<u64>,
+    /// The counters of its late records.
+    pub late: Vec<u64>,
 }
 
 /// What the receiver made of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    settled: Vec<bool>,
-    late_settled: Vec<bool>,
-    confirmed: u32,
-    explain: Vec<Range<u64>>,
+pub struct Answer {
+    /// Whether each record is settled.
+    pub settled: Vec<bool>,
+    /// Whether each late record is settled.
+    pub late_settled: Vec<bool>,
+    /// Bit n: entry n is in the books.
+    pub confirmed: u32,
+    /// Counters that the receiver asks about.
+    pub explain: Vec<Range<u64>>,
 }
 
 impl Answer {
-    pub(crate) fn is_all_confirmed(&self, sent: &Sent) -> bool {
+    /// Whether every entry is in the books.
+    pub fn is_all_confirmed(&self, sent: &Sent) -> bool {
         self.confirmed.count_ones() as usize == sent.entries.len()
     }
 
-    pub(crate) fn is_uncertain_waiting(&self, sent: &Sent) -> bool {
+    /// Whether the receiver had no room for uncertain counters, or left them out.
+    pub fn is_uncertain_waiting(&self, sent: &Sent) -> bool {
         let mut entries = sent.entries.iter().enumerate();
         entries.any(|(n, entry)| entry.reason == Reason::Uncertain && self.confirmed & (1 << n) == 0)
     }
@@ -69,7 +81,7 @@ impl Answer {
 
 impl Sent {
     /// Takes the batch into the books, as a receiver does.
-    pub(crate) fn arrive(&self, lane: &mut Lane, refuse: impl Fn(u64) -> bool) -> Answer {
+    pub fn arrive(&self, lane: &mut Lane, refuse: impl Fn(u64) -> bool) -> Answer {
         lane.begin(&self.said, &self.entries);
         let mut take = |counter: &u64| match lane.seen(*counter) {
             Seen::New if refuse(*counter) => false,
@@ -87,8 +99,9 @@ impl Sent {
     }
 }
 
+/// The device.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub struct Device {
     habits: Habits,
     next: u64,
     pending: BTreeSet<u64>,
@@ -98,14 +111,14 @@ pub(crate) struct Device {
     given: Vec<Open>,
     is_closing: bool,
     /// The account never had to say less than is true.
-    pub(crate) is_exact: bool,
+    pub is_exact: bool,
     /// The receiver had no room for uncertain counters once. Then it may take lost ones for uncertain later.
-    pub(crate) had_no_room: bool,
+    pub had_no_room: bool,
 }
 
 impl Device {
     /// A device whose first counters were given up before the receiver heard of it.
-    pub(crate) fn new(habits: Habits, given_up: u64) -> Self {
+    pub fn new(habits: Habits, given_up: u64) -> Self {
         let mut device = Self {
             habits,
             next: given_up,
@@ -125,12 +138,13 @@ impl Device {
         self.pending.first().copied().unwrap_or(self.next)
     }
 
-    pub(crate) fn is_done(&self) -> bool {
+    /// Whether it has nothing more to say.
+    pub fn is_done(&self) -> bool {
         self.pending.is_empty() && self.parked.is_empty() && self.account.is_empty()
     }
 
     /// The incarnation takes no more records.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.is_closing = true;
     }
 
@@ -150,7 +164,7 @@ impl Device {
     }
 
     /// Some of what an application and a lane's policy do.
-    pub(crate) fn live(&mut self, random: &mut fastrand::Rng) {
+    pub fn live(&mut self, random: &mut fastrand::Rng) {
         for _ in 0..random.usize(..6) {
             match random.u8(..10) {
                 0..=4 => {
@@ -197,7 +211,7 @@ impl Device {
     }
 
     /// Power is lost: the youngest records may be gone, and how many counters had been handed out is not known.
-    pub(crate) fn reboot(&mut self, random: &mut fastrand::Rng, heard: u64) {
+    pub fn reboot(&mut self, random: &mut fastrand::Rng, heard: u64) {
         let gone = (0..random.usize(..4)).filter_map(|_| self.pending.pop_last()).last();
         let first = gone.unwrap_or(self.next);
         let end = self.next + random.u64(..64);
@@ -215,7 +229,7 @@ impl Device {
     }
 
     /// The next batch: all that is uncertain, as much of the account as fits, and some records.
-    pub(crate) fn batch(&mut self, random: &mut fastrand::Rng) -> Sent {
+    pub fn batch(&mut self, random: &mut fastrand::Rng) -> Sent {
         let mut account = self.account.clone();
         account.sort_by_key(|open| open.reason != Reason::Uncertain);
         account.truncate(32);
@@ -232,7 +246,8 @@ impl Device {
         Sent { said, entries, records, late }
     }
 
-    pub(crate) fn hear(&mut self, sent: &Sent, answer: &Answer) {
+    /// Gets the answer to what it sent.
+    pub fn hear(&mut self, sent: &Sent, answer: &Answer) {
         for (counter, is_settled) in sent.records.iter().zip(&answer.settled) {
             if *is_settled {
                 self.pending.remove(counter);
@@ -269,7 +284,7 @@ impl Device {
     }
 
     /// When the device always said what was true, the books say it too.
-    pub(crate) fn compare(&self, lane: &Lane) {
+    pub fn compare(&self, lane: &Lane) {
         if !self.is_exact || self.habits.discards {
             return;
         }
