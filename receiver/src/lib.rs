@@ -1,1 +1,4 @@
 //! The receiver: takes what devices post, exactly once in effect, stores it, and can say what is missing.
+
+pub mod inspect;
+pub mod kinds;
