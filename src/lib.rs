@@ -11,6 +11,8 @@ mod fmt;
 // What a record is, and by which name it is known.
 mod key;
 mod record;
+#[cfg(feature = "schema")]
+pub mod schema;
 mod stored;
 
 // What lies in the flash: readable by device and host alike.
@@ -85,7 +87,10 @@ pub use account::{Entry, Reason};
 pub use geometry::Geometry;
 pub use key::{DeviceId, DeviceIdError, DeviceKey, Key, KeyError};
 pub use layout::{LaneSpan, Layout};
+pub use pillarbox_derive::Schema;
 pub use record::{EncodedSize, Kind, Record, assert_fits, varint_max};
+#[cfg(feature = "schema")]
+pub use schema::Schema;
 pub use stored::{Cause, Stored, Tag, Timestamp};
 
 #[cfg(feature = "embassy-net")]

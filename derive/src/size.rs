@@ -4,7 +4,9 @@
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Data, DataEnum, DeriveInput, Error, Fields, Generics, Ident, Result, Type, parse_quote};
+use syn::{
+    Data, DataEnum, DeriveInput, Error, Fields, Generics, Ident, Result, Type, TypeParamBound, parse_quote,
+};
 
 use crate::serde_attributes::{Presence, presence};
 
@@ -24,7 +26,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
         }
     };
     let name = &input.ident;
-    let generics = bounded(input.generics.clone(), &encoded);
+    let generics = bounded(input.generics.clone(), &encoded, &parse_quote!(::pillarbox::EncodedSize));
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     Ok(quote! {
         #[automatically_derived]
@@ -99,14 +101,14 @@ fn varint_size(index: usize) -> usize {
     bytes
 }
 
-/// Requires `EncodedSize` of the type parameters that are encoded. Like serde, not of those that only mark a
-/// type (`PhantomData<Unit>`), which need no size and often are empty.
-fn bounded(mut generics: Generics, encoded: &[&Type]) -> Generics {
+/// Requires a trait of the type parameters that are encoded. Like serde, not of those that only mark a type
+/// (`PhantomData<Unit>`), which need no size and often are empty.
+pub(crate) fn bounded(mut generics: Generics, encoded: &[&Type], required: &TypeParamBound) -> Generics {
     for parameter in generics.type_params_mut() {
         let is_encoded =
             encoded.iter().any(|ty| !is_phantom(ty) && mentions(ty.to_token_stream(), &parameter.ident));
         if is_encoded {
-            parameter.bounds.push(parse_quote!(::pillarbox::EncodedSize));
+            parameter.bounds.push(required.clone());
         }
     }
     generics

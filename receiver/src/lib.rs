@@ -6,3 +6,6 @@ pub mod http;
 pub mod intake;
 pub mod kinds;
 pub mod store;
+
+// What people look at.
+pub mod inspect;
