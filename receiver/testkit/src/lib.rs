@@ -1,0 +1,13 @@
+//! What the receiver's tests stand on: the real things that it meets, each small enough to start in a test, to break on
+//! purpose, and to leave nothing behind.
+
+// What the machine has.
+pub mod tools;
+
+// What runs beside the test, and ends with it.
+mod postgres;
+mod program;
+mod watchdog;
+
+pub use postgres::{Postgres, Storage};
+pub use program::{Program, Running};
