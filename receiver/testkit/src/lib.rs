@@ -7,7 +7,13 @@ pub mod tools;
 // What runs beside the test, and ends with it.
 mod postgres;
 mod program;
+mod small_disk;
 mod watchdog;
 
+// What goes wrong between a device and the receiver.
+mod faulty_proxy;
+
+pub use faulty_proxy::{Fault, FaultyProxy};
 pub use postgres::{Postgres, Storage};
 pub use program::{Program, Running};
+pub use small_disk::SmallDisk;

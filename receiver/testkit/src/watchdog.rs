@@ -23,10 +23,13 @@ fi
 # A server that was killed leaves a segment of shared memory that only its file still names.
 segment=$(sed -n '7s/.* //p' "$1/data/postmaster.pid" 2>/dev/null)
 [ -n "$segment" ] && ipcrm -m "$segment" 2>/dev/null
+# A small disk, whoever still has a file open on it.
+umount -l "$1" 2>/dev/null
 rm -rf "$1"
 "#;
 
 /// A shell that outlives the test process for as long as it takes to clean up.
+#[derive(Debug)]
 pub(crate) struct Watchdog {
     shell: Child,
     pipe: Option<ChildStdin>,
