@@ -10,10 +10,12 @@ mod program;
 mod small_disk;
 mod watchdog;
 
-// What goes wrong between a device and the receiver.
+// The devices, and what goes wrong between them and the receiver.
 mod faulty_proxy;
+mod fleet;
 
 pub use faulty_proxy::{Fault, FaultyProxy};
+pub use fleet::{Drained, Fleet, Habits, Member, Sent, State};
 pub use postgres::{Postgres, Storage};
 pub use program::{Program, Running};
 pub use small_disk::SmallDisk;
