@@ -5,6 +5,8 @@ pub mod books;
 pub mod http;
 pub mod intake;
 pub mod kinds;
+pub mod metrics;
+pub mod serve;
 pub mod store;
 
 // What people look at.

@@ -96,7 +96,10 @@ async fn three_receivers_share_one_postgres_and_are_killed_in_turn() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_settles_nothing_and_is_recovered_from() {
-    assert!(SmallDisk::is_possible(), "a disk that is full needs a small file system, and making one needs root");
+    assert!(
+        SmallDisk::is_possible(),
+        "a disk that is full needs a small file system, and making one needs root"
+    );
     let disk = SmallDisk::of_mib(24);
     let store = disk.path().join("pillarbox.db").display().to_string();
     register(&store, DEVICES, seed()).await;

@@ -31,7 +31,8 @@ impl Sender {
     /// Lets a device in.
     pub(crate) async fn register(store: &dyn Store, n: usize) -> Self {
         let device = name(n);
-        let change = Change::Add { device: device.clone(), tenant: "bench".into(), secret: *secret().expose() };
+        let change =
+            Change::Add { device: device.clone(), tenant: "bench".into(), secret: *secret().expose() };
         store.change(change, NOW).await.expect("it is new");
         let id = store.door(&device).await.expect("it is there").expect("it was added").id;
         Self { id, device, next: 0 }

@@ -18,7 +18,13 @@ const RECORDS: usize = 10;
 /// Prints the table. There is no bar but that the numbers are there to be looked at.
 pub(crate) async fn run() -> bool {
     let mut table = Table::new();
-    table.set_header(["devices registered", "connections open", "memory of the receiver", "time a batch, median", "99 %"]);
+    table.set_header([
+        "devices registered",
+        "connections open",
+        "memory of the receiver",
+        "time a batch, median",
+        "99 %",
+    ]);
     for (devices, connections) in [(1_000, 1), (1_000, 1_000), (100_000, 1), (100_000, 1_000)] {
         let (memory, times) = measure(devices, connections).await;
         table.add_row([
@@ -29,7 +35,9 @@ pub(crate) async fn run() -> bool {
             format!("{:.2} ms", times[times.len() * 99 / 100].as_secs_f64() * 1e3),
         ]);
     }
-    println!("`pillarbox serve` on SQLite in memory-backed storage, {BATCHES} batches of {RECORDS} records, one after the other over all connections in turn:\n{table}\n");
+    println!(
+        "`pillarbox serve` on SQLite in memory-backed storage, {BATCHES} batches of {RECORDS} records, one after the other over all connections in turn:\n{table}\n"
+    );
     true
 }
 
@@ -93,7 +101,9 @@ fn request(device: &DeviceId, nth: u64) -> Vec<u8> {
         let key = Key { incarnation: 1, lane: 0, counter };
         let time = Timestamp { boot: 1, uptime_ms: 5, wall_ms: Some(NOW) };
         let body = [0x5a; BODY];
-        assert!(writer.record(&Stored { key, kind: Kind(1), time, tag: None, cause: None, body: &body }, 4096));
+        assert!(
+            writer.record(&Stored { key, kind: Kind(1), time, tag: None, cause: None, body: &body }, 4096)
+        );
     }
     let mut head = Head {
         device: device.clone(),

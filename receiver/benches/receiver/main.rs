@@ -14,7 +14,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("there are threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("there are threads");
     let is_good = match words[..] {
         // What `sync_calls` watches from outside.
         ["once", store, who, batches] => {

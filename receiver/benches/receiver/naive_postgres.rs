@@ -42,14 +42,16 @@ impl Naive {
 
     pub(crate) async fn take(&mut self, post: &Post) {
         let all = &post.records;
-        let names: Vec<String> = all.iter().map(|record| record.key.of(&post.head.device).to_string()).collect();
+        let names: Vec<String> =
+            all.iter().map(|record| record.key.of(&post.head.device).to_string()).collect();
         let hashes: Vec<Vec<u8>> = all.iter().map(|record| record.fingerprint().to_vec()).collect();
         let expiry = vec![post.now_ms as i64; all.len()];
         let devices = vec![post.head.device.as_str(); all.len()];
         let kinds: Vec<i32> = all.iter().map(|record| record.kind.into()).collect();
         let boots: Vec<i64> = all.iter().map(|record| record.time.boot.into()).collect();
         let uptimes: Vec<i64> = all.iter().map(|record| record.time.uptime_ms as i64).collect();
-        let walls: Vec<Option<i64>> = all.iter().map(|record| record.time.wall_ms.map(|ms| ms as i64)).collect();
+        let walls: Vec<Option<i64>> =
+            all.iter().map(|record| record.time.wall_ms.map(|ms| ms as i64)).collect();
         let bodies: Vec<&[u8]> = all.iter().map(|record| &record.body[..]).collect();
         let transaction = self.client.transaction().await.expect("it runs");
         let new = transaction.query(&self.keys, &[&names, &hashes, &expiry]).await.expect("it is SQL");

@@ -23,11 +23,11 @@ pub(crate) fn open(path: &Path) -> Connection {
 
 pub(crate) fn take(connection: &mut Connection, post: &Post) {
     let transaction = connection.transaction().expect("nobody else writes");
-    let mut key = transaction.prepare_cached("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)").expect("it is SQL");
+    let mut key =
+        transaction.prepare_cached("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)").expect("it is SQL");
     let sql = "INSERT INTO records (device, kind, boot, uptime_ms, wall_ms, body) VALUES (?, ?, ?, ?, ?, ?)";
     let mut record = transaction.prepare_cached(sql).expect("it is SQL");
-    let mut outbox =
-        transaction.prepare_cached("INSERT INTO outbox (record) VALUES (?)").expect("it is SQL");
+    let mut outbox = transaction.prepare_cached("INSERT INTO outbox (record) VALUES (?)").expect("it is SQL");
     for arrival in &post.records {
         let name = arrival.key.of(&post.head.device).to_string();
         let is_new = key.execute((name, arrival.fingerprint(), post.now_ms as i64)).expect("there is room");

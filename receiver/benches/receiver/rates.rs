@@ -45,7 +45,9 @@ pub(crate) async fn run() -> bool {
             ]);
         }
     }
-    println!("In memory-backed storage, bodies of 128 bytes, {SLICES} slices of {RECORDS} records each:\n{table}\n");
+    println!(
+        "In memory-backed storage, bodies of 128 bytes, {SLICES} slices of {RECORDS} records each:\n{table}\n"
+    );
     is_good
 }
 
@@ -81,8 +83,7 @@ async fn postgres(batch: usize) -> (Duration, Duration) {
         let mut work = Vec::new();
         for (naive, stranger) in peers.drain(..) {
             let mut stranger = stranger;
-            let posts: Vec<_> =
-                (0..RECORDS / batch / CONNECTIONS).map(|_| stranger.post(batch)).collect();
+            let posts: Vec<_> = (0..RECORDS / batch / CONNECTIONS).map(|_| stranger.post(batch)).collect();
             work.push((naive, stranger, posts));
         }
         let start = Instant::now();

@@ -41,5 +41,8 @@ pub(crate) fn raw_rate() -> String {
         file.sync_data().expect("there is a disk");
         count += 1;
     }
-    format!("Raw, on the same disk in the same run: {:.0} fdatasync of 4096 bytes a second", f64::from(count) / start.elapsed().as_secs_f64())
+    format!(
+        "Raw, on the same disk in the same run: {:.0} fdatasync of 4096 bytes a second",
+        f64::from(count) / start.elapsed().as_secs_f64()
+    )
 }

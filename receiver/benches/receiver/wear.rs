@@ -43,7 +43,9 @@ pub(crate) async fn run() -> bool {
         }
         is_good &= ours.syncs < peer.syncs && ours.bytes < peer.bytes && ours.statements < peer.statements;
     }
-    println!("On a disk, batches of {BATCH}, {BATCHES} of them from 32 devices at the same time (the peer: one after the other):\n{table}");
+    println!(
+        "On a disk, batches of {BATCH}, {BATCHES} of them from 32 devices at the same time (the peer: one after the other):\n{table}"
+    );
     println!("{}\n", sync_calls::raw_rate());
     is_good &= state().await;
     is_good

@@ -39,7 +39,8 @@ impl Receiver {
         };
         let (running, line) = program("127.0.0.1:0").start_until_line("listening on http://");
         let address = line.split("http://").nth(1).and_then(|rest| rest.split_whitespace().next());
-        let address: SocketAddr = address.and_then(|text| text.parse().ok()).expect("it says where it listens");
+        let address: SocketAddr =
+            address.and_then(|text| text.parse().ok()).expect("it says where it listens");
         Self { program: program(&address.to_string()), running, address }
     }
 

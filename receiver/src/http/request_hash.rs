@@ -1,0 +1,112 @@
+//! What two requests must have in common to be the same request: what is asked for and with which content, not how it was
+//! written down or carried.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// What a client posted.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    /// A JSON document, and how it was written.
+    Json(Value),
+    /// Bytes that only their kind can explain.
+    Raw,
+}
+
+impl Content {
+    /// Its media type.
+    pub(crate) fn media_type(&self) -> &'static str {
+        match self {
+            Self::Json(_) => "application/json",
+            Self::Raw => "application/octet-stream",
+        }
+    }
+}
+
+/// The hash of a request for this route and kind. In JSON neither spaces nor the order of members count, and a number counts as what
+/// it stands for: an integer of 64 bits, else a double, as in RFC 8785.
+pub(crate) fn request_hash(route: &str, kind: u16, content: &Content, body: &[u8]) -> [u8; 32] {
+    let mut canonical = Vec::new();
+    let body = match content {
+        Content::Json(value) => {
+            write(value, &mut canonical);
+            &canonical
+        }
+        Content::Raw => body,
+    };
+    let mut hash = Sha256::new();
+    for part in [route.as_bytes(), &kind.to_be_bytes(), content.media_type().as_bytes(), body] {
+        // Lengths in front, so that no two lists of parts look alike.
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// Writes a document in one way only. Its depth is bounded by the parser that read it.
+fn write(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Array(items) => {
+            out.push(b'[');
+            for item in items {
+                write(item, out);
+                out.push(b',');
+            }
+            out.push(b']');
+        }
+        Value::Object(members) => {
+            // Sorted here, whatever order the map keeps.
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_by_key(|(name, _)| *name);
+            out.push(b'{');
+            for (name, member) in members {
+                out.extend_from_slice(Value::from(name.as_str()).to_string().as_bytes());
+                out.push(b':');
+                write(member, out);
+                out.push(b',');
+            }
+            out.push(b'}');
+        }
+        scalar => out.extend_from_slice(scalar.to_string().as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(json: &str) -> [u8; 32] {
+        request_hash("r", 1, &Content::Json(serde_json::from_str(json).unwrap()), json.as_bytes())
+    }
+
+    #[test]
+    fn only_what_json_means_counts() {
+        assert_eq!(
+            hash(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#),
+            hash(r#"{ "b": {"d":"\u0078","c":[1, 2]}, "a": 1 }"#)
+        );
+        for other in [
+            r#"{"a":2}"#,
+            r#"{"a":"1"}"#,
+            r#"{"a":[1]}"#,
+            r#"{"a":1.5}"#,
+            r#"{"b":1}"#,
+            "{}",
+            "[]",
+            r#"["a",1]"#,
+        ] {
+            assert_ne!(hash(r#"{"a":1}"#), hash(other), "{other}");
+        }
+        assert_ne!(hash(r#"[["a"],"b"]"#), hash(r#"[["a","b"]]"#));
+        assert_ne!(hash(r#"{"a,b":1}"#), hash(r#"{"a":1,"b":1}"#));
+    }
+
+    #[test]
+    fn route_kind_and_content_type_count() {
+        let raw = request_hash("r", 1, &Content::Raw, b"1");
+        assert_eq!(raw, request_hash("r", 1, &Content::Raw, b"1"));
+        assert_ne!(raw, request_hash("s", 1, &Content::Raw, b"1"));
+        assert_ne!(raw, request_hash("r", 2, &Content::Raw, b"1"));
+        assert_ne!(raw, hash("1"));
+    }
+}
