@@ -118,6 +118,11 @@ async fn a_full_disk_settles_nothing_and_is_recovered_from() {
         disk.free();
         println!("{before} settled before, {} after the disk was full", fleet.settled().len());
     }
+    let metrics = reqwest::get(format!("http://{}/metrics", receiver.address)).await.expect("it answers");
+    let metrics = metrics.text().await.expect("it is text");
+    let refused = metrics.lines().find(|line| line.starts_with("pillarbox_batches_total{status=\"503\"}"));
+    println!("{refused:?}");
+    assert!(refused.is_some(), "the disk was never full while a batch came");
     reckon(&fleet, &store).await;
     receiver.stop();
 }
