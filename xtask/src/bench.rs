@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::{Outcome, openssl};
+use crate::{Outcome, tools};
 
 /// Counts flash operations per record, beside the raw queue in the same run, and bytes on the wire, beside JSON requests.
 #[derive(clap::Args)]
@@ -10,7 +10,7 @@ use crate::{Outcome, openssl};
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_: &Arguments) -> Result<Outcome> {
-    openssl::complete()?;
+    tools::complete(&[tools::OPENSSL])?;
     println!("{}", host_tests::bench::run());
     println!("{}", host_tests::wire_costs::run().context("cannot count the bytes on the wire")?);
     Ok(Outcome::Good)

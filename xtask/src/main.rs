@@ -1,12 +1,12 @@
 //! The project's chores as one program, so that a fresh machine needs nothing but cargo to do any of them.
 
 mod bench;
-mod openssl;
 mod region;
 mod size;
 mod soak;
 mod table;
 mod test;
+mod tools;
 mod world;
 
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::table::Table;
-use crate::{Outcome, cargo, openssl, root};
+use crate::{Outcome, cargo, root, tools};
 
 /// Checks everything: format, lints, tests, documentation, builds for the devices.
 #[derive(clap::Args)]
@@ -116,7 +116,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome> {
     }
     toolchain.complete()?;
     if steps.iter().any(|step| step.name == "test") {
-        openssl::complete()?;
+        tools::complete(&tools::ALL)?;
     }
     let mut table = Table::new(["step", "result", "seconds"]);
     let mut failed = Vec::new();

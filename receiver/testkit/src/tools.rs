@@ -36,20 +36,29 @@ fn has_a_server(programs: &Path) -> bool {
     ["initdb", "postgres", "psql"].iter().all(|name| programs.join(name).is_file())
 }
 
-/// Prometheus' `promtool`, which checks and tries out alert rules.
+/// Prometheus' `promtool`, which checks and tries out alert rules; the variable `PROMTOOL` may say where it is.
 pub fn promtool() -> Result<PathBuf, Missing> {
-    find("PROMTOOL", "promtool", "prometheus/usr/bin/promtool")
+    find("PROMTOOL", "promtool", "promtool")
 }
 
-/// `schemathesis`, which tries an API against its description.
+/// The version of schemathesis that the tests were written with.
+pub const SCHEMATHESIS_VERSION: &str = "4.32.5";
+
+/// `schemathesis`, which tries an API against its description; the variable `SCHEMATHESIS` may say where it is.
 pub fn schemathesis() -> Result<PathBuf, Missing> {
-    find("SCHEMATHESIS", "schemathesis", "schemathesis/bin/schemathesis")
+    find("SCHEMATHESIS", "schemathesis", &format!("schemathesis-{SCHEMATHESIS_VERSION}/bin/schemathesis"))
 }
 
-/// A variable says where it is, or else `cargo xtask test` has put it below `target/tools`, or else it is in the `PATH`.
-fn find(variable: &str, program: &'static str, below_tools: &str) -> Result<PathBuf, Missing> {
+/// Where `cargo xtask test` puts programs that are only for the tests.
+pub fn tools_directory() -> PathBuf {
+    let testkit = Path::new(env!("CARGO_MANIFEST_DIR"));
+    testkit.ancestors().nth(2).unwrap_or(testkit).join("target/tools")
+}
+
+/// A variable says where it is, or else it is among the tools, or else it is in the `PATH`.
+fn find(variable: &str, program: &'static str, in_tools: &str) -> Result<PathBuf, Missing> {
     let named = std::env::var_os(variable).map(PathBuf::from);
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools").join(below_tools);
+    let installed = tools_directory().join(in_tools);
     let mut places = named.into_iter().chain([installed]).chain(search_path().map(|at| at.join(program)));
     places.find(|place| place.is_file()).ok_or(Missing { program })
 }
