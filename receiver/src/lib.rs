@@ -9,5 +9,9 @@ pub mod metrics;
 pub mod serve;
 pub mod store;
 
-// What people look at.
+// What people ask for and look at.
+pub mod admin;
+pub mod check;
 pub mod inspect;
+pub mod ledger;
+pub mod moment;
