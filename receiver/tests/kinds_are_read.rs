@@ -610,7 +610,7 @@ fn a_file_that_is_not_there_or_not_text_is_named() {
 fn an_application_writes_its_kinds_with_one_command() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["run", "--offline", "--quiet", "--example", "kinds"])
+        .args(["run", "--locked", "--quiet", "--example", "kinds"])
         .args(["--no-default-features", "--features", "schema", "--target-dir"])
         .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kinds-example"))
         .current_dir(root)
