@@ -12,6 +12,7 @@ pub mod store;
 // What people ask for and look at.
 pub mod admin;
 pub mod check;
+pub mod cli;
 pub mod inspect;
 pub mod ledger;
 pub mod moment;

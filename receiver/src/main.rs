@@ -1,27 +1,7 @@
-//! The program `pillarbox`: for now it serves.
+//! The program `pillarbox`; what it does is in the library's `cli`.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::process::ExitCode;
 
-use clap::Parser;
-use pillarbox_receiver::kinds::Kinds;
-use pillarbox_receiver::serve::{self, ServeSettings};
-use pillarbox_receiver::store::sqlite::SqliteStore;
-
-#[derive(Parser)]
-enum Command {
-    Serve {
-        #[arg(long, default_value = "127.0.0.1:8080")]
-        listen: std::net::SocketAddr,
-        #[arg(long, default_value = "pillarbox.db")]
-        store: String,
-    },
-}
-
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    let Command::Serve { listen, store } = Command::parse();
-    let store = SqliteStore::open(Path::new(&store))?;
-    let settings = ServeSettings { listen, ..ServeSettings::default() };
-    serve::run(settings, Arc::new(store), Kinds::default()).await
+fn main() -> ExitCode {
+    pillarbox_receiver::cli::main()
 }

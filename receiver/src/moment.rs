@@ -80,7 +80,8 @@ impl From<Moment> for String {
 }
 
 /// A span of time in milliseconds, shown in the largest unit that it fills.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Span(pub u64);
 
 /// Milliseconds of a unit, its name in a table, and the letter that is written after a number.
@@ -120,6 +121,14 @@ impl FromStr for Span {
         let number: u64 = number.parse().map_err(|_| wrong())?;
         let (unit, ..) = UNITS.into_iter().find(|(.., name)| *name == letter).ok_or_else(wrong)?;
         number.checked_mul(unit).map(Self).ok_or_else(wrong)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }
 

@@ -19,7 +19,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
@@ -148,26 +148,48 @@ const FORGET_MAX: u32 = 500;
 /// After an accept that failed, for want of file handles for example, others may be freed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Serves until it is told to stop (SIGTERM or SIGINT), finishes what is in flight, and closes the store.
+/// Serves until it is told to stop (SIGTERM or SIGINT), finishes what is in flight, and closes the store. Told a second time, it
+/// stops at once.
 pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -> anyhow::Result<()> {
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}: is another receiver running?", settings.listen))?;
     let app = App::new(store, kinds, settings, system_clock());
     let tls = app.settings.tls.as_ref().map(acceptor).transpose()?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
-    };
+    let mut told =
+        Told { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening on {scheme}://{}", listener.local_addr()?)?;
     stdout.flush()?;
-    serve(app, listener, tls, stop).await;
-    Ok(())
+    let served = serve(app, listener, tls, async move { drop(stopped.await) });
+    let hurried = async move {
+        told.next().await;
+        tracing::info!("stopping: what is in flight is finished");
+        drop(stop);
+        told.next().await;
+    };
+    tokio::select! {
+        () = served => Ok(()),
+        () = hurried => Err(anyhow!("told to stop a second time: what was in flight was broken off")),
+    }
+}
+
+/// Who tells the receiver to stop.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Told {
+    /// May be cancelled: a signal that has come is not lost.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }
 
 /// Serves on this socket until `stop` says so; then what is in flight is finished.

@@ -491,6 +491,14 @@ pub trait Store: Send + Sync + 'static {
     async fn revoke_token(&self, id: i64, now_ms: u64) -> Result<()>;
 }
 
+/// Opens the store of this name: a file of SQLite's.
+pub async fn open(name: &str) -> Result<Arc<dyn Store>> {
+    if name.starts_with("postgres://") || name.starts_with("postgresql://") {
+        return Err(StoreError::Refused("this program knows only SQLite".into()));
+    }
+    Ok(Arc::new(sqlite::SqliteStore::open(std::path::Path::new(name))?))
+}
+
 /// The keys that go with a secret as it is stored.
 pub(crate) fn tag_keys(secret: &[u8]) -> Result<TagKeys> {
     let secret =

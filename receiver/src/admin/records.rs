@@ -205,6 +205,8 @@ pub struct ListAsides {
     pub device: Option<DeviceId>,
     /// Of this tenant.
     pub tenant: Option<Tenant>,
+    /// Of this kind, by name or number.
+    pub kind: Option<String>,
     /// Behind this place, as a page's `next` names it.
     pub after: Option<Place>,
     /// So many at most.
@@ -218,9 +220,8 @@ impl Request for ListAsides {
     const NEEDS: Role = Role::Viewer;
 
     async fn perform(self, desk: &Desk, asker: &Asker) -> Result<RecordPage> {
-        let Self { device, tenant, after, limit } = self;
-        let query =
-            ListRecords { device, tenant, after, limit, ..ListRecords::default() }.query(desk, asker)?;
+        let Self { device, tenant, kind, after, limit } = self;
+        let query = ListRecords { device, tenant, kind, shard: None, after, limit }.query(desk, asker)?;
         let limit = query.limit;
         Ok(RecordPage::new(desk.store.asides(query).await?, limit, &desk.kinds))
     }

@@ -1,6 +1,7 @@
 //! What operators do over HTTP: each request of `admin.rs` at its path, for who has a token that may.
 
-use axum::body::Bytes;
+use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -9,12 +10,15 @@ use axum::{Json, Router};
 use serde_json::{Map, Value};
 
 use super::problem::Problem;
-use super::{App, auth};
+use super::{App, auth, body};
 use crate::admin::{
     self, AddDevice, AddToken, AdminError, Asker, CloseIncarnation, Desk, FenceIncarnation, GetRecord,
     ListAsides, ListDevices, ListRecords, ListTokens, Method, RenewEpoch, Request, RevokeDevice, RevokeToken,
     RotateDevice, ShowDevice, ShowEpoch, ShowHeads,
 };
+
+/// No request has a longer body.
+const BODY_MAX: usize = 16_384;
 
 /// The routes of the admin API.
 pub fn routes() -> Router<App> {
@@ -40,12 +44,14 @@ fn route<R: Request>(router: Router<App>) -> Router<App> {
 
 async fn answer<R: Request>(
     State(app): State<App>,
-    path: RawPathParams,
+    path: Result<RawPathParams, RawPathParamsRejection>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
-    body: Bytes,
+    body: Body,
 ) -> Result<Response, Problem> {
     let token = auth::require(&app, &headers, R::NEEDS).await?;
+    let body = body::read(&app, body, BODY_MAX).await?;
+    let path = path.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
     let request: R = read::<R>(&path, query.as_deref(), &body)?;
     let desk = Desk { store: app.store.clone(), kinds: app.kinds.clone(), now_ms: app.now_ms() };
     let asker = Asker { role: token.role, tenant: token.tenant };

@@ -263,9 +263,10 @@ fn number<T: FromSql>(connection: &Connection, sql: &str, parameters: impl rusql
 
 /// The database for the receiver.
 pub struct SqliteStore {
+    // Before the writer, for the last connection that closes puts the log into the file, and readers may not.
+    readers: Arc<Mutex<Vec<Connection>>>,
     writer: Writer,
     path: PathBuf,
-    readers: Arc<Mutex<Vec<Connection>>>,
     epoch: AtomicU64,
     shards: u16,
 }
