@@ -19,10 +19,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::handler::Handler;
 use axum::http::StatusCode;
 use axum::middleware::from_fn;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 
+use crate::admin::Method;
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::serve::{Clock, ServeSettings};
@@ -76,16 +78,45 @@ impl App {
     }
 }
 
+/// Every way in: what is served and what is listed come from one place, so that nothing can be served in silence.
+struct Ways {
+    router: Router<App>,
+    listed: Vec<(Method, &'static str)>,
+}
+
+impl Ways {
+    fn all() -> Self {
+        let none = Self { router: Router::new(), listed: Vec::new() };
+        let ways = none
+            .with(Method::Post, "/v1/batch", batch::post)
+            .with(Method::Post, "/v1/records/{kind}", records::post)
+            .with(Method::Get, "/healthz", health::healthz)
+            .with(Method::Get, "/readyz", health::readyz)
+            .with(Method::Get, "/metrics", health::metrics)
+            .with(Method::Get, "/openapi.json", openapi::document);
+        admin::add(ways)
+    }
+
+    fn with<T: 'static>(mut self, method: Method, path: &'static str, handler: impl Handler<T, App>) -> Self {
+        let way = match method {
+            Method::Get => get(handler),
+            Method::Post => post(handler),
+            Method::Delete => delete(handler),
+        };
+        self.listed.push((method, path));
+        Self { router: self.router.route(path, way), ..self }
+    }
+}
+
+/// What is served: methods and paths, with the names of parameters in braces.
+pub fn ways() -> Vec<(Method, &'static str)> {
+    Ways::all().listed
+}
+
 /// Everything that there is, and problems for what there is not.
 pub fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/batch", post(batch::post))
-        .route("/v1/records/{kind}", post(records::post))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
-        .route("/openapi.json", get(openapi::document))
-        .merge(admin::routes())
+    Ways::all()
+        .router
         .fallback(nowhere)
         .method_not_allowed_fallback(not_this_way)
         .layer(from_fn(request_log::log))

@@ -1,6 +1,7 @@
 //! What is counted and measured, under which names: every name stands here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use axum::http::StatusCode;
@@ -54,7 +55,18 @@ const STORE_SECONDS: [f64; 10] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1
 pub struct Metrics {
     recorder: Arc<PrometheusRecorder>,
     handle: PrometheusHandle,
+    is_store_up: Arc<AtomicBool>,
 }
+
+/// Whether the store can be written to. Reading goes well on a full disk, so it proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreHealth {
+    Up,
+    Down,
+}
+
+/// The question whose answer proves that the store can be written to.
+pub(crate) const IS_READY: &str = "is_ready";
 
 const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
 
@@ -63,7 +75,8 @@ impl Metrics {
         let buckets = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full("pillarbox_store_seconds".into()), &STORE_SECONDS);
         let recorder = buckets.unwrap_or_default().build_recorder();
-        let metrics = Self { handle: recorder.handle(), recorder: Arc::new(recorder) };
+        let is_store_up = Arc::new(AtomicBool::new(true));
+        let metrics = Self { handle: recorder.handle(), recorder: Arc::new(recorder), is_store_up };
         metrics.describe();
         // A rate needs a beginning: what never happened is told as 0.
         for verdict in Outcome::NAMES {
@@ -72,8 +85,13 @@ impl Metrics {
         for outcome in ClientOutcome::ALL {
             metrics.counter("pillarbox_client_requests_total", "outcome", outcome.name()).increment(0);
         }
+        for status in [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
+            metrics.counter("pillarbox_batches_total", "status", status.as_str().to_owned()).increment(0);
+        }
         metrics.stale().increment(0);
+        metrics.store_failures().increment(0);
         metrics.gauge("pillarbox_store_queue").set(0.0);
+        metrics.set_store(StoreHealth::Up);
         metrics
     }
 
@@ -83,6 +101,10 @@ impl Metrics {
             ("pillarbox_records_total", "Records of devices, by what became of them"),
             ("pillarbox_stale_batches_total", "Batches of boots that were over: clones, rolled-back flash"),
             ("pillarbox_client_requests_total", "Requests of ordinary clients, by what became of them"),
+            (
+                "pillarbox_store_failures_total",
+                "Times that the store did not do what it was asked, or not in time",
+            ),
         ] {
             self.recorder.describe_counter(name.into(), None, what.into());
         }
@@ -95,7 +117,10 @@ impl Metrics {
             ("pillarbox_asides", "Records that are kept aside: unreadable, quarantined, in conflict"),
             ("pillarbox_log_records", "Records in the log"),
             ("pillarbox_store_queue", "Requests that wait for the store"),
-            ("pillarbox_store_up", "Whether the store answered when it was last asked"),
+            (
+                "pillarbox_store_up",
+                "0 from a failure of the store on, until it was seen to be writable again",
+            ),
         ] {
             self.recorder.describe_gauge(name.into(), None, what.into());
         }
@@ -115,6 +140,20 @@ impl Metrics {
 
     fn stale(&self) -> Counter {
         self.recorder.register_counter(&Key::from_name("pillarbox_stale_batches_total"), &METADATA)
+    }
+
+    fn store_failures(&self) -> Counter {
+        self.recorder.register_counter(&Key::from_name("pillarbox_store_failures_total"), &METADATA)
+    }
+
+    fn set_store(&self, health: StoreHealth) {
+        self.is_store_up.store(health == StoreHealth::Up, Ordering::Relaxed);
+        self.gauge("pillarbox_store_up").set(if health == StoreHealth::Up { 1.0 } else { 0.0 });
+    }
+
+    /// Whether the store has failed and was not seen to be writable since.
+    pub(crate) fn is_store_in_doubt(&self) -> bool {
+        !self.is_store_up.load(Ordering::Relaxed)
     }
 
     /// A batch was answered with this status.
@@ -177,7 +216,8 @@ impl Metrics {
         StoreTiming {
             since: Instant::now(),
             queue,
-            up: self.gauge("pillarbox_store_up"),
+            operation,
+            metrics: self.clone(),
             seconds: self.histogram("pillarbox_store_seconds", "operation", operation),
         }
     }
@@ -192,14 +232,22 @@ impl Metrics {
 pub(crate) struct StoreTiming {
     since: Instant,
     queue: Gauge,
-    up: Gauge,
+    operation: &'static str,
+    metrics: Metrics,
     seconds: Histogram,
 }
 
 impl StoreTiming {
     pub(crate) fn answered<T>(self, given: &store::Result<T>) {
         self.seconds.record(self.since.elapsed().as_secs_f64());
-        self.up.set(if matches!(given, Err(store::StoreError::Unavailable(_))) { 0.0 } else { 1.0 });
+        match given {
+            Err(store::StoreError::Unavailable(_)) => {
+                self.metrics.store_failures().increment(1);
+                self.metrics.set_store(StoreHealth::Down);
+            }
+            Ok(_) if self.operation == IS_READY => self.metrics.set_store(StoreHealth::Up),
+            _ => {}
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod patient;
 use std::future::Future;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 use self::patient::Patient;
 use crate::http::{self, App};
 use crate::kinds::Kinds;
+use crate::metrics::IS_READY;
 use crate::store::Store;
 
 /// What time it is, in milliseconds since 1970. Tests have their own.
@@ -151,11 +152,11 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Serves until it is told to stop (SIGTERM or SIGINT), finishes what is in flight, and closes the store. Told a second time, it
 /// stops at once.
 pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -> anyhow::Result<()> {
+    let tls = settings.tls.as_ref().map(acceptor).transpose()?;
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}: is another receiver running?", settings.listen))?;
     let app = App::new(store, kinds, settings, system_clock());
-    let tls = app.settings.tls.as_ref().map(acceptor).transpose()?;
     let mut told =
         Told { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -272,18 +273,25 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// What proves the receiver to its clients.
 pub fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     let (cert, key) = (files.cert.display(), files.key.display());
-    let chain = CertificateDer::pem_file_iter(&files.cert)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| anyhow!("{cert} is no certificate in PEM: {error}"))?;
-    let secret = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| anyhow!("{key} is no private key in PEM: {error}"))?;
+    let chain = CertificateDer::pem_slice_iter(&read(&files.cert)?)
+        .collect::<Result<Vec<_>, _>>()
+        .ok()
+        .filter(|chain| !chain.is_empty())
+        .ok_or_else(|| anyhow!("{cert} holds no certificate in PEM"))?;
+    let secret = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
+        // The reason is not repeated: it may hold a part of the key.
+        .map_err(|_| anyhow!("{key} holds no private key in PEM"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, secret)
-        .with_context(|| format!("{key} is not the key of {cert}"))?;
+        .with_context(|| format!("{key} is not the key of {cert}, or not one that can be used"))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Looks up the numbers of the fleet now and then, so that reading the metrics costs the store nothing.
@@ -291,6 +299,10 @@ async fn watch_fleet(app: App) {
     loop {
         if let Ok(fleet) = app.ask("fleet", app.store.fleet()).await {
             app.metrics.fleet(&fleet, app.now_ms());
+        }
+        // Writing costs: it is only tried when there is a reason to.
+        if app.metrics.is_store_in_doubt() {
+            drop(app.ask(IS_READY, app.store.is_ready()).await);
         }
         app.metrics.upkeep();
         tokio::time::sleep(FLEET_EVERY).await;

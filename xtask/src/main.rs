@@ -30,6 +30,7 @@ enum Chore {
     Bench(bench::Arguments),
     Size(size::Arguments),
     Region(region::Arguments),
+    Tools(tools::Arguments),
 }
 
 /// What a chore found; an error is a chore that could not be done.
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Bench(arguments) => bench::run(&arguments),
         Chore::Size(arguments) => size::run(&arguments),
         Chore::Region(arguments) => region::run(&arguments),
+        Chore::Tools(arguments) => tools::install_missing(&arguments),
     };
     match done {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

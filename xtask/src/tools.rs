@@ -8,6 +8,25 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use receiver_testkit::tools as found;
 
+use crate::Outcome;
+
+/// Installs the programs that tests call, those that are missing.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  cargo xtask tools\n  cargo xtask tools promtool schemathesis")]
+pub(crate) struct Arguments {
+    /// Only these, by name
+    #[arg(value_parser = ALL.map(|tool| tool.name))]
+    names: Vec<String>,
+}
+
+pub(crate) fn install_missing(arguments: &Arguments) -> Result<Outcome> {
+    let is_wanted =
+        |tool: &Tool| arguments.names.is_empty() || arguments.names.iter().any(|name| name == tool.name);
+    complete(&ALL.into_iter().filter(is_wanted).collect::<Vec<_>>())?;
+    println!("nothing is missing");
+    Ok(Outcome::Good)
+}
+
 /// A program, or some that belong together.
 pub(crate) struct Tool {
     name: &'static str,

@@ -1,66 +1,59 @@
 //! What operators do over HTTP: each request of `admin.rs` at its path, for who has a token that may.
 
-use axum::body::Body;
+use axum::Json;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{RawPathParams, RawQuery, Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post};
-use axum::{Json, Router};
 use serde_json::{Map, Value};
 
 use super::problem::Problem;
-use super::{App, auth, body};
+use super::{App, Ways, auth, body};
 use crate::admin::{
     self, AddDevice, AddToken, AdminError, Asker, CloseIncarnation, Desk, FenceIncarnation, GetRecord,
-    ListAsides, ListDevices, ListRecords, ListTokens, Method, RenewEpoch, Request, RevokeDevice, RevokeToken,
+    ListAsides, ListDevices, ListRecords, ListTokens, Method, RenewEpoch, RevokeDevice, RevokeToken,
     RotateDevice, ShowDevice, ShowEpoch, ShowHeads,
 };
 
-/// No request has a longer body.
-const BODY_MAX: usize = 16_384;
+/// Bytes of an order at most.
+const BODY_MAX: usize = 16 << 10;
 
-/// The routes of the admin API.
-pub fn routes() -> Router<App> {
-    let router = Router::new();
-    let router = route::<AddDevice>(route::<ListDevices>(router));
-    let router = route::<RevokeDevice>(route::<ShowDevice>(router));
-    let router = route::<FenceIncarnation>(route::<RotateDevice>(router));
-    let router = route::<ListRecords>(route::<CloseIncarnation>(router));
-    let router = route::<GetRecord>(route::<ListAsides>(router));
-    let router = route::<ListTokens>(route::<AddToken>(router));
-    let router = route::<RevokeToken>(route::<ShowHeads>(router));
-    route::<RenewEpoch>(route::<ShowEpoch>(router))
+/// The ways of the admin API.
+pub(super) fn add(ways: Ways) -> Ways {
+    let ways = with::<AddDevice>(with::<ListDevices>(ways));
+    let ways = with::<RevokeDevice>(with::<ShowDevice>(ways));
+    let ways = with::<FenceIncarnation>(with::<RotateDevice>(ways));
+    let ways = with::<ListRecords>(with::<CloseIncarnation>(ways));
+    let ways = with::<GetRecord>(with::<ListAsides>(ways));
+    let ways = with::<ListTokens>(with::<AddToken>(ways));
+    let ways = with::<RevokeToken>(with::<ShowHeads>(ways));
+    with::<RenewEpoch>(with::<ShowEpoch>(ways))
 }
 
-fn route<R: Request>(router: Router<App>) -> Router<App> {
-    let method = match R::METHOD {
-        Method::Get => get(answer::<R>),
-        Method::Post => post(answer::<R>),
-        Method::Delete => delete(answer::<R>),
-    };
-    router.route(R::PATH, method)
+fn with<R: admin::Request>(ways: Ways) -> Ways {
+    ways.with(R::METHOD, R::PATH, answer::<R>)
 }
 
-async fn answer<R: Request>(
+async fn answer<R: admin::Request>(
     State(app): State<App>,
     path: Result<RawPathParams, RawPathParamsRejection>,
     RawQuery(query): RawQuery,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let token = auth::require(&app, &headers, R::NEEDS).await?;
-    let body = body::read(&app, body, BODY_MAX).await?;
-    let path = path.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
-    let request: R = read::<R>(&path, query.as_deref(), &body)?;
+    let (parts, content) = request.into_parts();
+    let body = body::read(&app, content, BODY_MAX).await;
+    let token = auth::require(&app, &parts.headers, R::NEEDS).await?;
+    let path = path.map_err(|error| Problem::bad_request(error.body_text()))?;
+    let request: R = read::<R>(&path, query.as_deref(), &body?)?;
     let desk = Desk { store: app.store.clone(), kinds: app.kinds.clone(), now_ms: app.now_ms() };
     let asker = Asker { role: token.role, tenant: token.tenant };
-    let answer = admin::ask(&desk, &asker, request).await?;
-    Ok(Json(answer).into_response())
+    let asked = admin::ask(&desk, &asker, request);
+    let answered = tokio::time::timeout(app.settings.limits.store_timeout, asked).await;
+    Ok(Json(answered.map_err(|_| Problem::store_unavailable())??).into_response())
 }
 
 /// Puts a request together from its path, and from its query or body.
-fn read<R: Request>(path: &RawPathParams, query: Option<&str>, body: &[u8]) -> Result<R, Problem> {
+fn read<R: admin::Request>(path: &RawPathParams, query: Option<&str>, body: &[u8]) -> Result<R, Problem> {
     let mut fields = match (R::METHOD, body.is_empty()) {
         (Method::Post, false) => serde_json::from_slice::<Map<String, Value>>(body)
             .map_err(|error| Problem::bad_request(format!("the body is no JSON object: {error}")))?,

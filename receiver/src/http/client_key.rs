@@ -23,6 +23,9 @@ pub(crate) fn parse(headers: &HeaderMap) -> Result<String, Problem> {
     }
     let item: Item =
         Parser::new(value.as_bytes()).parse().map_err(|_| malformed("it is no quoted string"))?;
+    if !item.params.is_empty() {
+        return Err(malformed("it has parameters"));
+    }
     let BareItem::String(key) = item.bare_item else { return Err(malformed("it is no quoted string")) };
     match key.as_str().len() {
         1..=KEY_MAX => Ok(key.as_str().to_owned()),

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::problem::Problem;
 use super::{App, auth};
+use crate::metrics::IS_READY;
 use crate::serve::MetricsAccess;
 use crate::store::{Role, StoreError};
 
@@ -17,7 +18,7 @@ pub(crate) async fn healthz() -> impl IntoResponse {
 
 /// It can store what it is given.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
-    app.ask("is_ready", app.store.is_ready()).await.map_err(|error: StoreError| {
+    app.ask(IS_READY, app.store.is_ready()).await.map_err(|error: StoreError| {
         tracing::warn!(%error, "not ready");
         Problem::store_unavailable()
     })?;

@@ -130,7 +130,15 @@ async fn once(app: &App, wanted: Wanted) -> Result<Answer, Problem> {
     let wait_until = Instant::now() + app.settings.limits.key_wait;
     loop {
         let claim = new_claim(app, &wanted, hash, holder);
-        match app.ask("claim", app.store.claim(claim.clone())).await? {
+        let claimed = match app.ask("claim", app.store.claim(claim.clone())).await {
+            Ok(claimed) => claimed,
+            Err(error) => {
+                // It may have been taken all the same.
+                give_back(app, claim);
+                return Err(error.into());
+            }
+        };
+        match claimed {
             Claimed::Ours => return complete(app, wanted, claim).await,
             Claimed::Completed { status, body } => return replay(status, body),
             Claimed::Reused => return Err(reused(app.settings.reuse_status)),
@@ -174,12 +182,21 @@ async fn complete(app: &App, wanted: Wanted, claim: Claim) -> Result<Answer, Pro
         Ok(None) => Err(in_progress(0)),
         Err(error) => {
             tracing::error!(%error, "a client's record was not stored");
-            if let Err(error) = app.ask("give_back", app.store.give_back(claim)).await {
-                tracing::warn!(%error, "a key could not be given back; it is free when its lease ends");
-            }
+            give_back(app, claim);
             Err(Problem::store_unavailable())
         }
     }
+}
+
+/// Makes a key free whose request failed. Nobody waits for it: a store that does not answer has let the client wait long enough.
+fn give_back(app: &App, claim: Claim) {
+    let app = app.clone();
+    let work = async move {
+        if let Err(error) = app.ask("give_back", app.store.give_back(claim)).await {
+            tracing::warn!(%error, "a key could not be given back; it is free when its lease ends");
+        }
+    };
+    tokio::spawn(work.in_current_span());
 }
 
 fn written(wanted: &Wanted, now_ms: u64) -> Result<Vec<u8>, Problem> {

@@ -1,7 +1,7 @@
 //! What two requests must have in common to be the same request: what is asked for and with which content, not how it was
 //! written down or carried.
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 use sha2::{Digest, Sha256};
 
 /// What a client posted.
@@ -24,7 +24,7 @@ impl Content {
 }
 
 /// The hash of a request for this route and kind. In JSON neither spaces nor the order of members count, and a number counts as what
-/// it stands for: an integer of 64 bits, else a double, as in RFC 8785.
+/// it stands for: an integer of 64 bits, however it was written, else a double.
 pub(crate) fn request_hash(route: &str, kind: u16, content: &Content, body: &[u8]) -> [u8; 32] {
     let mut canonical = Vec::new();
     let body = match content {
@@ -67,8 +67,23 @@ fn write(value: &Value, out: &mut Vec<u8>) {
             }
             out.push(b'}');
         }
+        Value::Number(number) => out.extend_from_slice(plain(number).to_string().as_bytes()),
         scalar => out.extend_from_slice(scalar.to_string().as_bytes()),
     }
+}
+
+/// An integer is one, however it was written: `1.0` and `1e0` are `1`, and `-0` is `0`.
+fn plain(number: &Number) -> Number {
+    let Some(double) = number.as_f64().filter(|double| number.is_f64() && double.fract() == 0.0) else {
+        return number.clone();
+    };
+    // Both bounds are powers of two, so a double has them exactly.
+    const U64_END: f64 = 18_446_744_073_709_551_616.0;
+    const I64_MIN: f64 = -9_223_372_036_854_775_808.0;
+    if (0.0..U64_END).contains(&double) {
+        return (double as u64).into();
+    }
+    if (I64_MIN..0.0).contains(&double) { (double as i64).into() } else { number.clone() }
 }
 
 #[cfg(test)]
@@ -99,6 +114,25 @@ mod tests {
         }
         assert_ne!(hash(r#"[["a"],"b"]"#), hash(r#"[["a","b"]]"#));
         assert_ne!(hash(r#"{"a,b":1}"#), hash(r#"{"a":1,"b":1}"#));
+    }
+
+    #[test]
+    fn a_number_is_what_it_stands_for() {
+        for same in [
+            ["1", "1.0"],
+            ["100", "1e2"],
+            ["0", "-0.0"],
+            ["-5", "-50e-1"],
+            ["0.5", "5E-1"],
+            ["10000000000000000000", "1e19"],
+            ["100000000000000000000", "1e20"],
+            ["-9223372036854775808", "-9223372036854775808.0"],
+        ] {
+            assert_eq!(hash(same[0]), hash(same[1]), "{same:?}");
+        }
+        for [one, other] in [["1", "1.5"], ["1", "-1"], ["18446744073709551615", "18446744073709551616"]] {
+            assert_ne!(hash(one), hash(other), "{one} {other}");
+        }
     }
 
     #[test]
