@@ -275,8 +275,10 @@ impl DeviceLedger {
             counted(stale, "stale batch", "stale batches"),
             format!(
                 "{} of a boot that was over, or of another boot with the same number: the device was set back to an older image, or \
-                 a copy of it is alive. Their new records are kept aside.",
-                counted(stale, "batch was", "batches were")
+                 a copy of it is alive.{} Their new records are kept aside: `pillarbox records export --asides --device {}`.",
+                counted(stale, "batch was", "batches were"),
+                self.fenced_too(),
+                self.device
             ),
         );
         let turns = self.interleavings;
@@ -292,6 +294,13 @@ impl DeviceLedger {
         );
         problems.extend(self.open_incarnations());
         problems
+    }
+
+    fn fenced_too(&self) -> &'static str {
+        match self.incarnations.iter().any(|of| of.state == IncarnationState::Fenced) {
+            true => " Batches of a fenced incarnation count here too.",
+            false => "",
+        }
     }
 
     fn open_incarnations(&self) -> Option<Problem> {

@@ -71,7 +71,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   pillarbox device show meter-1
-  pillarbox device show meter-1 --json | jq .unexplained")]
+  pillarbox device show meter-1 --json | jq .totals.unexplained")]
     Show {
         /// Its name
         device: DeviceId,

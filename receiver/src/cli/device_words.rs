@@ -162,7 +162,7 @@ fn of_incarnation(incarnation: &IncarnationLedger, now_ms: u64) -> String {
     let said = format!(
         "Incarnation {name}: {}, boot {boot}, first heard {}",
         state.name(),
-        first_heard_at.with_ago(now_ms)
+        first_heard_at.ago(now_ms)
     );
     let mut text = wrapped(&said, "", "  ");
     if lanes.is_empty() {
@@ -183,6 +183,12 @@ fn of_incarnation(incarnation: &IncarnationLedger, now_ms: u64) -> String {
         }
     }
     text += &drawn(&rows);
+    for lane in lanes {
+        if let Some(told) = &lane.report {
+            let says = format!("Lane {} says of itself, {}", lane.lane, report(told, now_ms));
+            text += &wrapped(&says, "", "  ");
+        }
+    }
     text
 }
 
@@ -203,7 +209,6 @@ const LINES: &[(&str, OfLane)] = &[
     }),
     ("last heard", |lane, now_ms| lane.heard_at.ago(now_ms)),
     ("its clock", |lane, _| clock(lane)),
-    ("report", |lane, now_ms| lane.report.as_ref().map_or_else(String::new, |told| report(told, now_ms))),
 ];
 
 fn some(count: u64) -> String {

@@ -41,6 +41,15 @@ pub(super) fn text(text: &str) -> Result<()> {
     Ok(stdout.flush()?)
 }
 
+/// Text of others for a terminal: what would move the cursor, or worse, is shown as what it is.
+pub(super) fn tamed(text: &str) -> String {
+    let tame = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    text.chars().map(tame).collect()
+}
+
 /// Says something as it is.
 pub(super) fn bytes(bytes: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
@@ -174,6 +183,11 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_does_not_reach_the_terminal() {
+        assert_eq!(tamed("a\u{1b}[31m \u{9b}31m ü"), "a\\u{1b}[31m \\u{9b}31m ü");
+    }
 
     #[test]
     fn numbers_have_their_thousands_apart() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use pillarbox::DeviceId;
 
-use super::output::{Reader, facts, wrapped};
+use super::output::{Reader, facts, tamed, wrapped};
 use super::target::{Given, Missing, Target, TargetArgs};
 use super::{CliError, Ended, Result, export, tail};
 use crate::admin::{GetRecord, ListAsides, ListRecords, Place, RecordPage, RecordStory, RecordView, Tenant};
@@ -197,5 +197,5 @@ fn facts_of(record: &RecordView) -> Vec<(&'static str, String)> {
         ("unreadable", record.unreadable.clone()),
         ("body", Some(record.body())),
     ];
-    facts.into_iter().filter_map(|(name, fact)| Some((name, fact?))).collect()
+    facts.into_iter().filter_map(|(name, fact)| Some((name, tamed(&fact?)))).collect()
 }

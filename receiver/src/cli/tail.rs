@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Result;
-use super::output::{Reader, text};
+use super::output::{Reader, tamed, text};
 use super::records::Filter;
 use super::target::Target;
 use crate::admin::{Place, RecordView, ShowHeads};
@@ -90,5 +90,5 @@ fn say(reader: Reader, record: &RecordView) -> Result<()> {
     }
     let kind = record.name.clone().unwrap_or_else(|| record.kind.to_string());
     let time = record.received_at.to_the_second();
-    text(&format!("{time}  {}  {kind}  {}", record.key, record.body()))
+    text(&tamed(&format!("{time}  {}  {kind}  {}", record.key, record.body())))
 }
