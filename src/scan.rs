@@ -105,6 +105,14 @@ pub async fn geometry<F: ReadNorFlash>(flash: &mut F, origin: u32) -> Result<Geo
     Err(ScanError::NoRegion)
 }
 
+/// The sizes of the region that a page at this address belongs to, if it begins with the magic.
+pub async fn magic<F: ReadNorFlash>(
+    flash: &mut F,
+    address: u32,
+) -> Result<Option<Geometry>, ScanError<F::Error>> {
+    Ok(magic_at(flash, address, 0).await?)
+}
+
 async fn magic_at<F: ReadNorFlash>(
     flash: &mut F,
     origin: u32,

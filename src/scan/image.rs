@@ -7,7 +7,9 @@ use core::{
 
 use embedded_storage_async::nor_flash::{ErrorType, NorFlashError, NorFlashErrorKind, ReadNorFlash};
 
-use super::{Half, Item, Metadata, ScanError, Sight, geometry, halves, items, metadata, survey, survey_page};
+use super::{
+    Half, Item, Metadata, ScanError, Sight, geometry, halves, items, magic, metadata, survey, survey_page,
+};
 use crate::{Geometry, Layout};
 
 /// A dump of a flash, read as a flash.
@@ -51,6 +53,11 @@ impl<'a> Image<'a> {
     /// [`geometry`](super::geometry()), without an executor.
     pub fn geometry(&mut self, origin: u32) -> Result<Geometry, ScanError<OutOfBounds>> {
         at_once(geometry(self, origin))
+    }
+
+    /// [`magic`](super::magic()), without an executor.
+    pub fn magic(&mut self, address: u32) -> Result<Option<Geometry>, ScanError<OutOfBounds>> {
+        at_once(magic(self, address))
     }
 
     /// [`metadata`](super::metadata()), without an executor.

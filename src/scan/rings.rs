@@ -31,8 +31,8 @@ pub enum State {
     Void,
     /// It is no record of this ring, or its bytes do not add up: damaged, or not yet finished when power was lost.
     Corrupt,
-    /// The same of the last item of the page in use, which the next boot zeroes: most likely its append was cut. Only a
-    /// [`survey`](super::survey()) tells the two apart.
+    /// The last item of the page in use, if header and data do not fit: the next boot zeroes it. With a record its removal was
+    /// cut, without one most likely its append. Only a [`survey`](super::survey()) tells it from the others.
     Unfinished,
     /// A whole record where the device does not look: behind bytes that are damaged, or on a page that holds nothing. Only a
     /// [`survey`](super::survey()) shows such.
@@ -189,6 +189,11 @@ impl<'b> Leaf<'b> {
 
     /// Shows the items of a page that holds any. Says where they end, and how many words between them were spent.
     pub(super) fn items(&self, mut show: impl FnMut(Item<'b>)) -> (u32, u32) {
+        self.walk(|item, _| show(item))
+    }
+
+    /// The same, and whether header and data fit: of an item whose removal was cut they do not.
+    pub(super) fn walk(&self, mut show: impl FnMut(Item<'b>, bool)) -> (u32, u32) {
         let geometry = self.pages.geometry;
         let (mut offset, mut spent) = (geometry.first_item(), 0);
         loop {
@@ -199,8 +204,10 @@ impl<'b> Leaf<'b> {
                     offset += geometry.word();
                 }
                 Slot::Item { header, void } => {
-                    let (state, record) = self.judge(&header, void, self.data(offset, &header));
-                    show(self.item(offset, state, record));
+                    let data = self.data(offset, &header);
+                    let (state, record) = self.judge(&header, void, data);
+                    let fits = header.is_popped() || header.judge(data) == Judgement::Whole;
+                    show(self.item(offset, state, record), fits);
                     offset = self.pages.after(offset, &header);
                 }
             }

@@ -122,6 +122,8 @@ pub struct Page {
     pub page: u16,
     /// Where on the flash it begins.
     pub address: u32,
+    /// Its bytes.
+    pub len: u32,
     /// What it is.
     pub standing: Standing,
     /// What stands in the place of its magic.
@@ -217,17 +219,18 @@ impl<'b> Leaf<'b> {
         let standing = self.standing();
         let (mut end, mut spent) = (geometry.first_item(), 0);
         if self.holds_items() {
-            let mut last: Option<Item<'b>> = None;
-            (end, spent) = self.items(|item| {
-                if let Some(before) = last.replace(item) {
+            let mut last: Option<(Item<'b>, bool)> = None;
+            (end, spent) = self.walk(|item, fits| {
+                if let Some((before, _)) = last.replace((item, fits)) {
                     show(Sight::Item(before));
                 }
             });
-            let is_open_end = standing == Standing::InUse;
-            last.iter_mut()
-                .filter(|item| is_open_end && item.state == State::Corrupt)
-                .for_each(|item| item.state = State::Unfinished);
-            last.into_iter().for_each(|item| show(Sight::Item(item)));
+            if let Some((mut item, fits)) = last {
+                if standing == Standing::InUse && !fits {
+                    item.state = State::Unfinished;
+                }
+                show(Sight::Item(item));
+            }
         }
         let (rest, free) = self.rest(standing, end);
         self.strays(end, |item| show(Sight::Item(item)));
@@ -235,6 +238,7 @@ impl<'b> Leaf<'b> {
             ring: self.ring,
             page: self.page,
             address: self.pages.address(self.page, 0),
+            len: geometry.page(),
             standing,
             magic: self.magic(),
             in_use: self.mark(geometry.start_mark()),
