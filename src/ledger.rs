@@ -23,25 +23,31 @@ pub(crate) const FORMER: usize = 2;
 
 /// The newest record of a tag; older ones with the same tag are superseded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tagged {
-    pub(crate) tag: Tag,
-    pub(crate) counter: u64,
+pub struct Tagged {
+    /// What it is about.
+    pub tag: Tag,
+    /// The counter of its key, which is of the current incarnation.
+    pub counter: u64,
     /// Where it lies, so that superseding it needs no search.
-    pub(crate) page: u16,
+    pub page: u16,
 }
 
 /// How often a pending record was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attempts {
-    pub(crate) key: Key,
-    pub(crate) count: u16,
+pub struct Attempts {
+    /// The record.
+    pub key: Key,
+    /// So often.
+    pub count: u16,
 }
 
 /// How many records lie in a lane, as counted at a clean stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) records: u32,
-    pub(crate) bytes: u32,
+pub struct Count {
+    /// How many.
+    pub records: u32,
+    /// The bytes of flash that they take.
+    pub bytes: u32,
 }
 
 /// The ring of the dead letters, where lanes are numbered.

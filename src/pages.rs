@@ -58,6 +58,11 @@ impl Pages {
         Self { geometry, start: origin + span.first as u32 * geometry.page(), count: span.pages }
     }
 
+    /// The address of the first page.
+    pub(crate) const fn start(&self) -> u32 {
+        self.start
+    }
+
     pub(crate) fn address(&self, page: u16, offset: u32) -> u32 {
         self.start + u32::from(page) * self.geometry.page() + offset
     }

@@ -1,8 +1,9 @@
 //! Reading a region without changing it: for programs on the host that look at a dump, and for a device that wants
 //! to look before it opens.
 //!
-//! [`metadata`] says whose region it is and how far its counters came; [`items`] shows every record that can still
-//! be read, the removed ones included. Both only read. Unlike the boot check they read every cell once: of a flash
+//! [`metadata`] says whose region it is and how far its counters came; [`items`] shows every record that the device would
+//! find, the removed ones included. [`survey`] and [`halves`] tell the health of every page too, and what can be read where the
+//! device would not look. All of them only read. Unlike the boot check they read every cell once: of a flash
 //! whose last operation was cut they may show something else than the device will decide.
 //!
 //! ```
@@ -14,23 +15,25 @@
 //! assert_eq!(found, Err(ScanError::NoRegion));
 //! ```
 
+mod books;
+mod halves;
 mod image;
 mod rings;
+mod survey;
 
 use core::fmt;
 
+pub use books::{Attempts, Backlog, Counters, Former, Lane, Metadata, Tagged, Unfinished};
 use embedded_storage_async::nor_flash::ReadNorFlash;
-use heapless::Vec;
-
+pub use halves::{Half, halves};
 pub use image::{Image, OutOfBounds};
 pub use rings::{Item, Ring, State, items};
+pub use survey::{Magic, Mark, Page, Rest, Sight, Standing, survey, survey_page};
 
 use crate::{
-    Entry, Geometry, Key, Layout,
-    account::Account,
+    Geometry,
     io::{Cells, drive_reading},
-    layout::{LANES_MAX, metadata_half, metadata_pages},
-    ledger::{LATE, LaneLedger, Ledger, read_head},
+    layout::{metadata_half, metadata_pages},
     snapshots::Load,
 };
 
@@ -82,38 +85,6 @@ impl<E> From<E> for ScanError<E> {
     }
 }
 
-/// What the newest whole snapshot of a region says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Metadata {
-    /// The sizes that the region was written with.
-    pub geometry: Geometry,
-    /// Whose region it is, and where its rings lie.
-    pub layout: Layout,
-    /// The snapshot's number; one is written whenever something of this changes.
-    pub sequence: u32,
-    /// The incarnation of new records.
-    pub incarnation: u32,
-    /// How often the region was opened.
-    pub boot: u32,
-    /// Something of several steps has begun. The next boot finishes it, or finds that it is finished.
-    pub is_unfinished: bool,
-    /// How far the counters of each lane came.
-    pub lanes: Vec<Counters, LANES_MAX>,
-    /// What will not arrive, and why.
-    pub account: Vec<Entry, { Account::MAX }>,
-    /// Dead letters that are to be sent again.
-    pub late: Vec<Key, LATE>,
-}
-
-/// How far a lane's counters came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// No counter from here on was ever handed out.
-    pub ceiling: u64,
-    /// Every counter below was handed out, or will never be; the truth lies between this and the ceiling.
-    pub next: u64,
-}
-
 /// Finds the sizes of the region that begins at `origin`: from the magic of either half of its metadata, and else from
 /// the first page that has one.
 pub async fn geometry<F: ReadNorFlash>(flash: &mut F, origin: u32) -> Result<Geometry, ScanError<F::Error>> {
@@ -134,6 +105,14 @@ pub async fn geometry<F: ReadNorFlash>(flash: &mut F, origin: u32) -> Result<Geo
     Err(ScanError::NoRegion)
 }
 
+/// The sizes of the region that a page at this address belongs to, if it begins with the magic.
+pub async fn magic<F: ReadNorFlash>(
+    flash: &mut F,
+    address: u32,
+) -> Result<Option<Geometry>, ScanError<F::Error>> {
+    Ok(magic_at(flash, address, 0).await?)
+}
+
 async fn magic_at<F: ReadNorFlash>(
     flash: &mut F,
     origin: u32,
@@ -148,6 +127,11 @@ async fn magic_at<F: ReadNorFlash>(
         }
         _ => Ok(None),
     }
+}
+
+/// Bytes of the metadata, with which a region begins. Its rings lie behind them.
+pub fn metadata_bytes(geometry: Geometry) -> u32 {
+    2 * metadata_half(geometry)
 }
 
 /// Reads the newest whole snapshot of the region that begins at `origin`.
@@ -166,30 +150,11 @@ pub async fn metadata<F: ReadNorFlash>(
             return Err(ScanError::OtherFormat(format));
         }
         let newest = load.found.ok_or(ScanError::NoMetadata)?;
-        if let Some(found) = decode(geometry, newest.snapshot(geometry, &cells)) {
+        if let Some(found) = Metadata::decode(geometry, newest.snapshot(geometry, &cells)) {
             return Ok(found);
         }
         load.older_than(&newest);
     }
-}
-
-fn decode(geometry: Geometry, snapshot: &[u8]) -> Option<Metadata> {
-    let mut layout = Layout::blank();
-    let (sequence, ledger) = read_head(snapshot, &mut layout)?;
-    let ledger = Ledger::<LANES_MAX>::decode(ledger)?;
-    let counters = |lane: &LaneLedger| Counters { ceiling: lane.ceiling, next: lane.next };
-    let lanes = layout.lanes.len();
-    Some(Metadata {
-        geometry,
-        layout,
-        sequence,
-        incarnation: ledger.incarnation,
-        boot: ledger.boot,
-        is_unfinished: ledger.intent.is_some(),
-        lanes: ledger.lanes.iter().take(lanes).map(counters).collect(),
-        account: ledger.account.entries().iter().copied().collect(),
-        late: ledger.late,
-    })
 }
 
 /// Whether the region lies on the flash, and a page in the buffer.

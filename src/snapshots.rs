@@ -16,7 +16,7 @@ const READS: u8 = 17;
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub(crate) half: u32,
-    offset: u32,
+    pub(crate) offset: u32,
     header: Header,
     pub(crate) sequence: u32,
 }
@@ -24,6 +24,11 @@ pub(crate) struct Found {
 impl Found {
     fn len(&self) -> u32 {
         self.header.len.into()
+    }
+
+    /// Bytes of flash that it takes.
+    pub(crate) fn span(&self, geometry: Geometry) -> u32 {
+        geometry.item_span(self.len())
     }
 
     /// The snapshot that was found, or as much of it as there was memory for.

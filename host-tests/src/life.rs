@@ -1,8 +1,10 @@
 //! One life of an outbox: posts, deliveries, power cuts at random operations, and the reckoning at the end.
 
+mod opened;
 mod reading;
 mod step;
 
+pub use opened::Opened;
 pub use reading::{Reading, VirtualClock, record_max};
 pub use step::Step;
 
@@ -140,6 +142,22 @@ pub fn run<
     class: FaultClass,
     seed: u64,
 ) -> Result<Tally, String> {
+    run_watched::<R, W, E, N, RECORD, BUFFER>(class, seed, |_| Ok(()))
+}
+
+/// Runs one life, and shows what the flash holds after each cut.
+pub fn run_watched<
+    const R: usize,
+    const W: usize,
+    const E: usize,
+    const N: usize,
+    const RECORD: usize,
+    const BUFFER: usize,
+>(
+    class: FaultClass,
+    seed: u64,
+    mut watch: impl FnMut(&[u8]) -> Result<(), String>,
+) -> Result<Tally, String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let chip = chip::<R, W, E>(rng.u64(..));
     if rng.u8(..8) == 0 {
@@ -153,7 +171,10 @@ pub fn run<
         let tear = class.tear(&mut life.rng);
         chip.cut_after(life.rng.u64(..ops), tear);
         match life.session::<R, W, E, RECORD, BUFFER>(&chip, &clock, |rng| Some(Step::draw(rng))) {
-            End::PowerCut => life.tally.cuts += 1,
+            End::PowerCut => {
+                life.tally.cuts += 1;
+                watch(&chip.image())?;
+            }
             End::SwitchedOff => {}
             End::OfScript => return Err("a session did not come to its cut".into()),
             End::Broken(what) => return Err(what),

@@ -111,11 +111,14 @@ fn scanned(image: &[u8], origin: u32) -> String {
     writeln!(
         text,
         "snapshot {}: incarnation {:08x}, boot {}, unfinished {}",
-        found.sequence, found.incarnation, found.boot, found.is_unfinished
+        found.sequence,
+        found.incarnation,
+        found.boot,
+        found.unfinished.is_some()
     )
     .unwrap();
     for lane in &found.lanes {
-        writeln!(text, "{lane:?}").unwrap();
+        writeln!(text, "{:?}", lane.counters).unwrap();
     }
     for entry in &found.account {
         writeln!(text, "{entry:?}").unwrap();
@@ -124,7 +127,7 @@ fn scanned(image: &[u8], origin: u32) -> String {
         writeln!(text, "late {}", key.of(&found.layout.device)).unwrap();
     }
     let show = |item: scan::Item<'_>| {
-        let scan::Item { ring, page, offset, state, record } = item;
+        let scan::Item { ring, page, offset, state, record, .. } = item;
         writeln!(text, "{ring:?}, page {page}, offset {offset}: {state:?} {record:?}").unwrap();
     };
     image.items(origin, found.geometry, &found.layout, &mut buffer, show).unwrap();

@@ -7,7 +7,9 @@ use core::{
 
 use embedded_storage_async::nor_flash::{ErrorType, NorFlashError, NorFlashErrorKind, ReadNorFlash};
 
-use super::{Item, Metadata, ScanError, geometry, items, metadata};
+use super::{
+    Half, Item, Metadata, ScanError, Sight, geometry, halves, items, magic, metadata, survey, survey_page,
+};
 use crate::{Geometry, Layout};
 
 /// A dump of a flash, read as a flash.
@@ -53,6 +55,11 @@ impl<'a> Image<'a> {
         at_once(geometry(self, origin))
     }
 
+    /// [`magic`](super::magic()), without an executor.
+    pub fn magic(&mut self, address: u32) -> Result<Option<Geometry>, ScanError<OutOfBounds>> {
+        at_once(magic(self, address))
+    }
+
     /// [`metadata`](super::metadata()), without an executor.
     pub fn metadata(&mut self, origin: u32, buffer: &mut [u8]) -> Result<Metadata, ScanError<OutOfBounds>> {
         at_once(metadata(self, origin, buffer))
@@ -68,6 +75,39 @@ impl<'a> Image<'a> {
         show: impl FnMut(Item<'_>),
     ) -> Result<(), ScanError<OutOfBounds>> {
         at_once(items(self, origin, geometry, layout, buffer, show))
+    }
+
+    /// [`halves`](super::halves()), without an executor.
+    pub fn halves(
+        &mut self,
+        origin: u32,
+        geometry: Geometry,
+        buffer: &mut [u8],
+    ) -> Result<[Half; 2], ScanError<OutOfBounds>> {
+        at_once(halves(self, origin, geometry, buffer))
+    }
+
+    /// [`survey`](super::survey()), without an executor.
+    pub fn survey(
+        &mut self,
+        origin: u32,
+        geometry: Geometry,
+        layout: &Layout,
+        buffer: &mut [u8],
+        show: impl FnMut(Sight<'_>),
+    ) -> Result<(), ScanError<OutOfBounds>> {
+        at_once(survey(self, origin, geometry, layout, buffer, show))
+    }
+
+    /// [`survey_page`](super::survey_page()), without an executor.
+    pub fn survey_page(
+        &mut self,
+        address: u32,
+        geometry: Geometry,
+        buffer: &mut [u8],
+        show: impl FnMut(Sight<'_>),
+    ) -> Result<(), ScanError<OutOfBounds>> {
+        at_once(survey_page(self, address, geometry, buffer, show))
     }
 }
 
