@@ -93,6 +93,11 @@ impl Core {
         &self.connection
     }
 
+    /// Its connection, for those who watch what is done on it.
+    pub fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
+    }
+
     /// Gives the database another name.
     pub fn renew_epoch(&mut self) -> Result<u64> {
         self.epoch = renew_epoch(&self.connection)?;
