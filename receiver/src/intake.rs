@@ -355,6 +355,18 @@ pub fn judge<'p>(scene: &mut Scene, post: &'p Post) -> Judged<'p> {
 }
 
 impl Scene {
+    /// Adds what follows from the lanes: when their incarnations were last heard; and one that is known only from dead letters is one
+    /// all the same.
+    pub(crate) fn refresh(&mut self) {
+        for incarnation in self.incarnations.values_mut() {
+            incarnation.heard_ms = None;
+        }
+        for ((name, _), lane) in &self.lanes {
+            let incarnation = self.incarnations.entry(*name).or_default();
+            incarnation.heard_ms = incarnation.heard_ms.max(Some(lane.heard_ms));
+        }
+    }
+
     fn lane(&mut self, name: LaneName) -> &mut LaneState {
         self.lanes.entry(name).or_default()
     }

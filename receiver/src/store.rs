@@ -1,8 +1,11 @@
 //! What the receiver asks of a database, and nothing more. SQLite and PostgreSQL are the two that it knows; one set of tests runs
 //! on both.
 
+mod kept;
+pub mod postgres;
 pub mod sqlite;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -489,6 +492,14 @@ pub trait Store: Send + Sync + 'static {
     async fn tokens(&self) -> Result<Vec<TokenRow>>;
     /// Makes a token worthless.
     async fn revoke_token(&self, id: i64, now_ms: u64) -> Result<()>;
+}
+
+/// Opens the store of this name: a PostgreSQL database by its URL, or else a file for SQLite. Either is made ready if it is new.
+pub async fn open(name: &str) -> Result<Arc<dyn Store>> {
+    if name.starts_with("postgres://") || name.starts_with("postgresql://") {
+        return Ok(Arc::new(postgres::PostgresStore::open(name).await?));
+    }
+    Ok(Arc::new(sqlite::SqliteStore::open(Path::new(name))?))
 }
 
 /// The keys that go with a secret as it is stored.

@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use pillarbox::{DeviceId, DeviceKey, wire::Secret};
 use rusqlite::{Connection, OpenFlags, Row as SqlRow, types::FromSql};
 
+use super::kept::random;
 use super::{
     Change, Claim, Claimed, Device, DeviceQuery, Door, Fleet, IncarnationRow, LaneRow, Position, Posting,
     RecordQuery, Result, Row, Store, StoreError, TokenRow,
@@ -137,7 +138,7 @@ impl Core {
 
     /// Some records of the log.
     pub fn log(&self, query: &RecordQuery) -> Result<Vec<Row>> {
-        shelf::log(&self.connection, query)
+        shelf::log(&self.connection, self.shards, query)
     }
 
     /// Some records that are kept aside.
@@ -217,10 +218,6 @@ fn renew_epoch(connection: &Connection) -> Result<u64> {
 fn set_epoch(connection: &Connection, epoch: u64) -> Result<()> {
     connection.execute("UPDATE meta SET epoch = ?, is_backup = 0", [epoch as i64])?;
     Ok(())
-}
-
-fn random() -> Result<u64> {
-    getrandom::u64().map_err(|error| StoreError::Unavailable(format!("no random numbers: {error}")))
 }
 
 /// A column whose bits are those of an unsigned number.
@@ -424,7 +421,8 @@ impl Store for SqliteStore {
     }
 
     async fn log(&self, query: RecordQuery) -> Result<Vec<Row>> {
-        self.read(move |connection| shelf::log(connection, &query)).await
+        let shards = self.shards;
+        self.read(move |connection| shelf::log(connection, shards, &query)).await
     }
 
     async fn asides(&self, query: RecordQuery) -> Result<Vec<Row>> {

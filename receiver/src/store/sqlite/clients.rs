@@ -3,33 +3,25 @@
 use rusqlite::Connection;
 
 use super::{bits, first, take};
-use crate::store::{Claim, Claimed, KeyState, Position, Posting, Result, StoreError, shard_of};
+use crate::store::kept::{KnownKey, shard_of_claim};
+use crate::store::{Claim, Claimed, KeyState, Position, Posting, Result};
 
 pub(super) fn claim(connection: &Connection, claim: &Claim) -> Result<Claimed> {
-    let sql = "SELECT hash, state, lease_until_ms, created_ms, status, answer FROM postings \
+    let sql = "SELECT hash, state, holder, lease_until_ms, created_ms, status, answer FROM postings \
                WHERE tenant = ? AND operation = ? AND key = ?";
     let known = first(connection, sql, (&claim.tenant, &claim.operation, &claim.key), |row| {
-        let hash: Vec<u8> = row.get(0)?;
-        let state = KeyState::numbered(row.get(1)?)?;
-        let answer = row.get::<_, Option<u16>>(4)?.zip(row.get::<_, Option<Vec<u8>>>(5)?);
-        Ok((hash, state, bits(row, 2)?, bits(row, 3)?, answer))
+        Ok(KnownKey {
+            hash: row.get(0)?,
+            state: KeyState::numbered(row.get(1)?)?,
+            holder: bits(row, 2)?,
+            lease_until_ms: bits(row, 3)?,
+            created_ms: bits(row, 4)?,
+            answer: row.get::<_, Option<u16>>(5)?.zip(row.get::<_, Option<Vec<u8>>>(6)?),
+        })
     })?;
-    if let Some((hash, state, lease_until_ms, created_ms, answer)) = known
-        && created_ms >= claim.expired_before_ms
-    {
-        if hash != claim.hash {
-            return Ok(Claimed::Reused);
-        }
-        match (state, answer) {
-            (KeyState::Completed, Some((status, body))) => return Ok(Claimed::Completed { status, body }),
-            (KeyState::Completed, None) => {
-                return Err(StoreError::Damaged("a key is completed and has no answer".into()));
-            }
-            (KeyState::InProgress, _) if lease_until_ms > claim.now_ms => {
-                return Ok(Claimed::InProgress { lease_until_ms });
-            }
-            (KeyState::InProgress | KeyState::Failed, _) => {}
-        }
+    match known.map(|known| known.claimed(claim)).transpose()? {
+        None | Some(Claimed::Ours) => {}
+        Some(claimed) => return Ok(claimed),
     }
     let sql = "INSERT OR REPLACE INTO postings (tenant, operation, key, hash, state, holder, lease_until_ms, created_ms) \
                VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
@@ -63,8 +55,7 @@ pub(super) fn complete(connection: &Connection, shards: u16, posting: &Posting) 
     if changed == 0 {
         return Ok(None);
     }
-    let position =
-        take::allocate(connection, shard_of(&format!("{}/{}", claim.tenant, claim.key), shards), 1)?;
+    let position = take::allocate(connection, shard_of_claim(claim, shards), 1)?;
     let sql = "INSERT INTO records (position, kind, received_ms, body, tenant, client_key, content_type) \
                VALUES (?, ?, ?, ?, ?, ?, ?)";
     connection.prepare_cached(sql)?.execute((

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use pillarbox::{DeviceId, DeviceKey, Key, Timestamp};
+use pillarbox::{DeviceKey, Key, Timestamp};
 use rusqlite::{Connection, Row as SqlRow};
 
 use super::{all, bits, first, number, option_bits, take};
-use crate::intake::Aside;
-use crate::store::{Position, RecordQuery, Result, Row, RowTime, Source, StoreError};
+use crate::store::kept::{NextBoot, RawRow, RawSource, places};
+use crate::store::{Position, RecordQuery, Result, Row};
 
 /// The columns that [`Reader::read`] reads; of what is kept aside the place is that of its arrival.
 const LOGGED: &str = "SELECT position, NULL, records.device, incarnation, lane, counter, kind, boot, uptime_ms, wall_ms, \
@@ -16,9 +16,6 @@ const LOGGED: &str = "SELECT position, NULL, records.device, incarnation, lane, 
 const ASIDE: &str = "SELECT asides.id, aside, asides.device, incarnation, lane, counter, kind, boot, uptime_ms, wall_ms, \
                      received_ms, body, devices.tenant, devices.name, NULL, NULL \
                      FROM asides JOIN devices ON devices.id = asides.device";
-
-/// The first boot from one on that was heard of: its number, what was heard last before it, and when it began.
-type NextBoot = Option<(u32, Option<u64>, u64)>;
 
 /// Reads rows, and remembers the boots that it had to look up.
 struct Reader<'c> {
@@ -32,43 +29,31 @@ impl<'c> Reader<'c> {
     }
 
     fn read(&mut self, row: &SqlRow<'_>) -> Result<Row> {
-        let place = bits(row, 0)?;
-        let aside: Option<u8> = row.get(1)?;
-        let aside = aside
-            .map(|number| Aside::ALL.get(usize::from(number)).copied().ok_or_else(|| unknown("aside")))
-            .transpose()?;
-        let received_ms = bits(row, 10)?;
         let device: Option<i64> = row.get(2)?;
-        let (source, time) = match device {
-            Some(device) => self.read_device(row, device, received_ms)?,
-            None => {
-                let source = Source::Client { key: row.get(14)?, content_type: row.get(15)? };
-                (source, RowTime::Exactly { ms: received_ms })
-            }
+        let from = match device {
+            Some(device) => self.read_device(row, device)?,
+            None => RawSource::Client { key: row.get(14)?, content_type: row.get(15)? },
         };
-        Ok(Row {
-            position: aside.is_none().then_some(Position(place)),
-            arrival: place,
-            aside,
+        RawRow {
+            place: bits(row, 0)?,
+            aside: row.get(1)?,
             tenant: row.get(12)?,
-            source,
             kind: row.get(6)?,
-            received_ms,
-            time,
+            received_ms: bits(row, 10)?,
             body: row.get(11)?,
-        })
+            from,
+        }
+        .row()
     }
 
-    fn read_device(&mut self, row: &SqlRow<'_>, device: i64, received_ms: u64) -> Result<(Source, RowTime)> {
+    fn read_device(&mut self, row: &SqlRow<'_>, device: i64) -> Result<RawSource> {
         let key = Key { incarnation: row.get(3)?, lane: row.get(4)?, counter: bits(row, 5)? };
         let time = Timestamp { boot: row.get(7)?, uptime_ms: bits(row, 8)?, wall_ms: option_bits(row, 9)? };
-        let name: String = row.get(13)?;
-        let name = DeviceId::new(&name).map_err(|_| unknown("device"))?;
-        let next = match time.wall_ms {
+        let next_boot = match time.wall_ms {
             Some(_) => None,
             None => self.next_boot(device, key.incarnation, time.boot)?,
         };
-        Ok((Source::Device { key: key.of(&name), time }, RowTime::of(&time, received_ms, next)))
+        Ok(RawSource::Device { name: row.get(13)?, key, time, next_boot })
     }
 
     fn next_boot(&mut self, device: i64, incarnation: u32, boot: u32) -> Result<NextBoot> {
@@ -84,10 +69,6 @@ impl<'c> Reader<'c> {
         self.boots.insert((device, incarnation, boot), next);
         Ok(next)
     }
-}
-
-fn unknown(what: &str) -> StoreError {
-    StoreError::Damaged(format!("a record has an {what} that cannot be"))
 }
 
 pub(super) fn get(connection: &Connection, key: &DeviceKey) -> Result<Vec<Row>> {
@@ -112,24 +93,20 @@ pub(super) fn get(connection: &Connection, key: &DeviceKey) -> Result<Vec<Row>> 
     Ok(rows)
 }
 
-pub(super) fn log(connection: &Connection, query: &RecordQuery) -> Result<Vec<Row>> {
+pub(super) fn log(connection: &Connection, shards: u16, query: &RecordQuery) -> Result<Vec<Row>> {
     // The places of a shard lie together.
-    let after = query.after.map_or(-1, |position| position.0 as i64);
-    let (from, to) = match query.shard {
-        Some(shard) => (Position::new(shard, 0).0 as i64 - 1, Position::new(shard, u64::MAX >> 16).0 as i64),
-        None => (-1, i64::MAX),
-    };
+    let (behind, to) = places(query, shards);
     let sql = format!(
         "{LOGGED} WHERE position > ?1 AND position <= ?2 AND {} ORDER BY position LIMIT ?6",
         wanted("records")
     );
-    let parameters = (after.max(from), to, &query.device, &query.tenant, query.kind, query.limit);
+    let parameters = (behind, to, &query.device, &query.tenant, query.kind, query.limit);
     let mut reader = Reader::new(connection);
     all(connection, &sql, parameters, |row| reader.read(row))
 }
 
 pub(super) fn asides(connection: &Connection, query: &RecordQuery) -> Result<Vec<Row>> {
-    let after = query.after.map_or(-1, |position| position.0 as i64);
+    let after = query.after.map_or(-1, |position| i64::try_from(position.0).unwrap_or(i64::MAX));
     let sql = format!(
         "{ASIDE} WHERE asides.id > ?1 AND ?2 IS NOT NULL AND {} ORDER BY asides.id LIMIT ?6",
         wanted("devices")

@@ -11,6 +11,7 @@ use crate::intake::{
     Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post,
     Scene, SecretUsed, judge,
 };
+use crate::store::kept::{Run, pack_report, runs, unpack_report};
 use crate::store::{Position, Result, StoreError, shard_of};
 
 /// Takes a batch. Must be in a transaction.
@@ -58,6 +59,7 @@ fn load(connection: &Connection, device: i64, post: &Post) -> Result<Scene> {
             load_incarnation(connection, device, *incarnation, &mut scene)?;
         }
     }
+    scene.refresh();
     Ok(scene)
 }
 
@@ -74,10 +76,8 @@ fn load_incarnation(connection: &Connection, device: i64, incarnation: u32, scen
             is_given_up: row.get(4)?,
         })
     })?;
-    let Some(mut found) = found else { return Ok(()) };
-    let lanes = lanes(connection, "WHERE device = ? AND incarnation = ?", (device, incarnation))?;
-    found.heard_ms = lanes.values().map(|lane| lane.heard_ms).max();
-    scene.lanes.extend(lanes);
+    let Some(found) = found else { return Ok(()) };
+    scene.lanes.extend(lanes(connection, "WHERE device = ? AND incarnation = ?", (device, incarnation))?);
     scene.incarnations.insert(incarnation, found);
     Ok(())
 }
@@ -113,16 +113,6 @@ fn damaged(error: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(error.to_string())
 }
 
-/// A report as it is stored: numbers of four bytes, the lowest first.
-pub(crate) fn pack_report(report: &[u32]) -> Vec<u8> {
-    report.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-pub(crate) fn unpack_report(bytes: &[u8]) -> Vec<u32> {
-    let (numbers, _) = bytes.as_chunks::<4>();
-    numbers.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
-}
-
 /// Appends what is new to the log.
 fn append(connection: &Connection, shards: u16, device: i64, judged: &Judged<'_>, post: &Post) -> Result<()> {
     let stored: Vec<&Arrival> = judged.stored().filter_map(|n| post.arrival(n)).collect();
@@ -133,7 +123,9 @@ fn append(connection: &Connection, shards: u16, device: i64, judged: &Judged<'_>
     let sql = "INSERT INTO records (position, device, incarnation, lane, counter, kind, boot, uptime_ms, wall_ms, received_ms, \
                body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     let mut insert = connection.prepare_cached(sql)?;
-    let mut run: Option<Run> = None;
+    for run in runs(stored.iter().map(|record| record.key), position) {
+        save_run(connection, device, &run)?;
+    }
     for record in stored {
         let (key, time) = (record.key, record.time);
         insert.execute((
@@ -149,17 +141,9 @@ fn append(connection: &Connection, shards: u16, device: i64, judged: &Judged<'_>
             post.now_ms as i64,
             &record.body[..],
         ))?;
-        match &mut run {
-            Some(run) if run.goes_on_with(key) => run.len += 1,
-            run => {
-                if let Some(done) = run.replace(Run { key, len: 1, position }) {
-                    save_run(connection, device, &done)?;
-                }
-            }
-        }
         position.0 += 1;
     }
-    run.map_or(Ok(()), |run| save_run(connection, device, &run))
+    Ok(())
 }
 
 /// The first of so many places at the end of a shard.
@@ -168,20 +152,6 @@ pub(super) fn allocate(connection: &Connection, shard: u16, count: usize) -> Res
     let sql = "UPDATE shards SET head = head + ? WHERE shard = ? RETURNING head";
     let head: i64 = connection.prepare_cached(sql)?.query_row((count, shard), |row| row.get(0))?;
     Ok(Position::new(shard, (head - count + 1) as u64))
-}
-
-/// Counters that follow each other, at places that do.
-struct Run {
-    key: Key,
-    len: u64,
-    position: Position,
-}
-
-impl Run {
-    fn goes_on_with(&self, key: Key) -> bool {
-        (key.incarnation, key.lane) == (self.key.incarnation, self.key.lane)
-            && key.counter == self.key.counter + self.len
-    }
 }
 
 fn save_run(connection: &Connection, device: i64, run: &Run) -> Result<()> {
