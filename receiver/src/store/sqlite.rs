@@ -1,5 +1,6 @@
 //! SQLite: the default, a file next to you. One thread writes and commits for everybody who waits; a few connections read.
 
+mod append;
 mod clients;
 mod desk;
 mod shelf;
