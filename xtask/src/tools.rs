@@ -49,8 +49,12 @@ enum Source {
 pub(crate) const OPENSSL: Tool =
     Tool { name: "openssl", is_there: || runs("openssl", &["version"]), source: Source::Debian("openssl") };
 
+/// Watches what a process asks of the disk.
+pub(crate) const STRACE: Tool =
+    Tool { name: "strace", is_there: || runs("strace", &["--version"]), source: Source::Debian("strace") };
+
 /// The receiver's larger store.
-const POSTGRES: Tool = Tool {
+pub(crate) const POSTGRES: Tool = Tool {
     name: "PostgreSQL",
     is_there: || found::postgres_programs().is_ok(),
     source: Source::Debian("postgresql"),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pillarbox::wire::{Head, Secret};
-use pillarbox::{DeviceId, Key, Timestamp};
+use pillarbox::{DeviceId, Entry, Key, Timestamp};
 use pillarbox_receiver::intake::{Arrival, Post, SecretUsed};
 use pillarbox_receiver::store::{Change, Store};
 
 pub(crate) const BODY: usize = 128;
 pub(crate) const NOW: u64 = 1_800_000_000_000;
-const INCARNATION: u32 = 0x9f3c_1a77;
+pub(crate) const INCARNATION: u32 = 0x9f3c_1a77;
 
 pub(crate) fn secret() -> Secret {
     Secret::new([7; 32])
@@ -45,8 +45,18 @@ impl Sender {
 
     /// Its next records.
     pub(crate) fn post(&mut self, count: usize) -> Arc<Post> {
-        let first = self.next;
+        let floor = self.next;
         self.next += count as u64;
+        Arc::new(self.batch(floor, Vec::new(), floor..self.next))
+    }
+
+    /// A batch with this floor, these entries of its account, and records with these counters.
+    pub(crate) fn batch(
+        &mut self,
+        floor: u64,
+        entries: Vec<Entry>,
+        counters: impl IntoIterator<Item = u64>,
+    ) -> Post {
         let body = Bytes::from(vec![0x5a; BODY]);
         let record = |counter| Arrival {
             key: Key { incarnation: INCARNATION, lane: 0, counter },
@@ -55,28 +65,24 @@ impl Sender {
             body: body.clone(),
             is_unreadable: false,
         };
+        let records: Vec<Arrival> = counters.into_iter().map(record).collect();
+        self.next = records.last().map_or(self.next, |record| self.next.max(record.key.counter + 1));
         let head = Head {
             device: self.device.clone(),
             incarnation: INCARNATION,
             lane: 0,
             is_closing: false,
-            is_in_order: true,
-            floor: first,
+            // Nothing is held up by what is missing before it.
+            is_in_order: false,
+            floor,
             issued: self.next,
             boot: 1,
             boot_nonce: 1,
-            attempt_nonce: first,
+            attempt_nonce: floor,
             uptime_ms: 1000 * self.next,
             wall_ms: Some(NOW),
         };
-        Arc::new(Post {
-            head,
-            entries: Vec::new(),
-            report: Vec::new(),
-            records: (first..self.next).map(record).collect(),
-            late: Vec::new(),
-            now_ms: NOW,
-            with: SecretUsed::Current,
-        })
+        let (report, late, with) = (Vec::new(), Vec::new(), SecretUsed::Current);
+        Post { head, entries, report, records, late, now_ms: NOW, with }
     }
 }

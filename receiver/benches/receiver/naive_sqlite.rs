@@ -2,6 +2,7 @@
 //! each batch, with the same settings.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use pillarbox_receiver::intake::Post;
 use rusqlite::Connection;
@@ -21,14 +22,16 @@ pub(crate) fn open(path: &Path) -> Connection {
     connection
 }
 
-pub(crate) fn take(connection: &mut Connection, post: &Post) {
+/// Takes batches in one transaction.
+pub(crate) fn take(connection: &mut Connection, posts: &[Arc<Post>]) {
     let transaction = connection.transaction().expect("nobody else writes");
-    let mut key =
-        transaction.prepare_cached("INSERT OR IGNORE INTO keys VALUES (?, ?, ?)").expect("it is SQL");
+    let sql = "INSERT INTO keys VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+    let mut key = transaction.prepare_cached(sql).expect("it is SQL");
     let sql = "INSERT INTO records (device, kind, boot, uptime_ms, wall_ms, body) VALUES (?, ?, ?, ?, ?, ?)";
     let mut record = transaction.prepare_cached(sql).expect("it is SQL");
     let mut outbox = transaction.prepare_cached("INSERT INTO outbox (record) VALUES (?)").expect("it is SQL");
-    for arrival in &post.records {
+    for (post, arrival) in posts.iter().flat_map(|post| post.records.iter().map(move |record| (post, record)))
+    {
         let name = arrival.key.of(&post.head.device).to_string();
         let is_new = key.execute((name, arrival.fingerprint(), post.now_ms as i64)).expect("there is room");
         if is_new == 1 {

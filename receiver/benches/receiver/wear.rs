@@ -1,21 +1,55 @@
-//! What a record costs a disk: fsyncs, bytes and statements, counted, beside the peer. And what a lane costs for ever.
+//! What a record costs a disk: fsyncs, bytes and statements, counted, beside the peers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use clap::ValueEnum;
 use comfy_table::Table;
 use pillarbox_receiver::store::postgres::PostgresStore;
-use pillarbox_receiver::store::sqlite::Core;
+use pillarbox_receiver::store::sqlite::{Core, SqliteStore};
 use receiver_testkit::{Postgres, Storage};
 use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
-use crate::batches::Sender;
-use crate::naive_postgres::Naive;
-use crate::rates::Ours;
-use crate::{naive_sqlite, sync_calls};
+use crate::batches::{Sender, secret};
+use crate::rates::{Ours, Peers, SENDERS, posts_of, strangers};
+use crate::sync_calls::{self, Watched};
+use crate::{Effort, StoreName, naive_sqlite};
 
 const BATCH: usize = 100;
-const BATCHES: usize = 320;
+/// The processes of a PostgreSQL tell their numbers when they have been idle for a second.
+const TOLD: Duration = Duration::from_millis(1500);
+
+/// Who takes the batches.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Who {
+    Ours,
+    /// One device, so that no batch shares a transaction with another.
+    OursAlone,
+    Peer,
+    GroupedPeer,
+}
+
+impl Who {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::OursAlone => "ours-alone",
+            Self::Peer => "peer",
+            Self::GroupedPeer => "grouped-peer",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Ours => "ours, 32 devices",
+            Self::OursAlone => "ours, 1 device",
+            Self::Peer => "peer",
+            Self::GroupedPeer => "grouped peer",
+        }
+    }
+}
 
 /// What some work cost.
 #[derive(Clone, Copy, Default)]
@@ -25,100 +59,121 @@ struct Cost {
     statements: u64,
 }
 
-/// Prints the tables; whether ours costs less in every column.
-pub(crate) async fn run() -> bool {
+/// Prints the table. Gives the columns in which ours does not cost less.
+pub(crate) async fn run(stores: &[StoreName], effort: Effort) -> Vec<String> {
     let mut table = Table::new();
-    table.set_header(["store", "who", "fsyncs a record", "bytes a record", "statements a record"]);
-    let mut is_good = true;
-    for (store, ours, peer) in [sqlite().await, postgres().await] {
-        let records = (BATCH * BATCHES) as f64;
-        for (who, cost) in [("ours", ours), ("peer", peer)] {
+    table.set_header(["store", "who", "fsyncs a batch", "bytes a record", "statements a record"]);
+    let batches = effort.counted_batches;
+    let mut missed = Vec::new();
+    for &store in stores {
+        let costs = match store {
+            StoreName::Sqlite => sqlite(batches),
+            StoreName::Postgres => postgres(batches).await,
+        };
+        for (who, cost) in &costs {
+            let records = (BATCH * batches) as f64;
             table.add_row([
-                store.to_owned(),
-                who.to_owned(),
-                format!("{:.5}", cost.syncs as f64 / records),
+                store.title().to_owned(),
+                who.title().to_owned(),
+                format!("{:.3}", cost.syncs as f64 / batches as f64),
                 format!("{:.0}", cost.bytes as f64 / records),
                 format!("{:.3}", cost.statements as f64 / records),
             ]);
         }
-        is_good &= ours.syncs < peer.syncs && ours.bytes < peer.bytes && ours.statements < peer.statements;
+        let cost =
+            |who| costs.iter().find(|(name, _)| *name == who).map(|(_, cost)| *cost).unwrap_or_default();
+        let (ours, peer) = (cost(Who::Ours), cost(Who::Peer));
+        let columns = [
+            ("fsyncs", ours.syncs, peer.syncs),
+            ("bytes", ours.bytes, peer.bytes),
+            ("statements", ours.statements, peer.statements),
+        ];
+        let more = columns.iter().filter(|(_, ours, peer)| ours >= peer);
+        missed.extend(more.map(|(what, ours, peer)| {
+            format!("{} takes {ours} {what} where the peer takes {peer}", store.title())
+        }));
     }
     println!(
-        "On a disk, batches of {BATCH}, {BATCHES} of them from 32 devices at the same time (the peer: one after the other):\n{table}"
+        "On a disk, {batches} batches of {BATCH} records of 128 bytes. Ours has to take fewer than the peer in every column.\n{table}\n"
     );
-    println!("{}\n", sync_calls::raw_rate());
-    is_good &= state().await;
-    is_good
+    missed
 }
 
-/// What is watched from outside: so many batches into a new file, and nothing else. Prints the bytes that it wrote.
-pub(crate) async fn once(store: &str, who: &str, batches: usize) {
-    assert_eq!(store, "sqlite", "PostgreSQL counts for itself");
+/// What is watched from outside: so many batches into a new file, and nothing else.
+pub(crate) async fn once(who: Who, batches: usize) {
     let directory = tempfile::tempdir().expect("there is a disk");
-    let before = written();
-    if who == "ours" {
-        let mut ours = Ours::new(crate::rates::open(store, directory.path(), "").await).await;
-        ours.take(BATCH, batches).await;
-    } else {
-        let mut peer = naive_sqlite::open(&directory.path().join("peer.db"));
-        let mut stranger = Sender::stranger(0);
-        (0..batches).for_each(|_| naive_sqlite::take(&mut peer, &stranger.post(BATCH)));
+    let file = directory.path().join("pillarbox.db");
+    match who {
+        Who::Ours => {
+            let store = SqliteStore::open(&file).expect("there is room");
+            Ours::new(Arc::new(store)).await.take(BATCH, batches).await;
+        }
+        Who::OursAlone => {
+            let mut core = Core::open(&file).expect("there is room");
+            let mut sender = let_in(&mut core);
+            (0..batches)
+                .for_each(|_| drop(core.take(sender.id, &sender.post(BATCH)).expect("there is room")));
+        }
+        Who::Peer | Who::GroupedPeer => take_naively(&mut naive_sqlite::open(&file), who, batches),
     }
-    println!("{}", written() - before);
 }
 
-/// Bytes that this process has handed to `write`, whether or not they were new.
-fn written() -> u64 {
-    let io = std::fs::read_to_string("/proc/self/io").expect("this is Linux");
-    let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
-    line.and_then(|number| number.trim().parse().ok()).expect("it has this line")
+fn let_in(core: &mut Core) -> Sender {
+    let mut sender = Sender::stranger(0);
+    sender.id = core.add_device(&sender.device, &secret()).expect("it is new");
+    sender
 }
 
-async fn sqlite() -> (&'static str, Cost, Cost) {
-    let cost = |who: &str, statements: u64| {
-        // What it costs to make the file and let the devices in is taken off.
-        let (base, full) = (sync_calls::watch("sqlite", who, 0), sync_calls::watch("sqlite", who, BATCHES));
-        Cost { syncs: full.syncs - base.syncs, bytes: full.bytes - base.bytes, statements }
+fn take_naively(peer: &mut Connection, who: Who, batches: usize) {
+    let group = if who == Who::GroupedPeer { SENDERS } else { 1 };
+    let posts = posts_of(&mut strangers(), BATCH, batches / SENDERS);
+    posts.chunks(group).for_each(|posts| naive_sqlite::take(peer, posts));
+}
+
+fn sqlite(batches: usize) -> Vec<(Who, Cost)> {
+    let cost = |who| {
+        // What it takes to make the file and to let the devices in is taken off.
+        let (base, full): (Watched, Watched) = (sync_calls::watch(who, 0), sync_calls::watch(who, batches));
+        let statements = match who {
+            // With others it shares the statements around it: alone it cannot be better than it is.
+            Who::Ours | Who::OursAlone => statements_of_ours(batches),
+            Who::Peer | Who::GroupedPeer => statements_of_peer(who, batches),
+        };
+        (who, Cost { syncs: full.syncs - base.syncs, bytes: full.bytes - base.bytes, statements })
     };
-    let ours = count_ours();
-    let peer = count_peer();
-    ("SQLite", cost("ours", ours), cost("peer", peer))
+    [Who::Ours, Who::OursAlone, Who::Peer, Who::GroupedPeer].map(cost).to_vec()
 }
 
 static STATEMENTS: AtomicU64 = AtomicU64::new(0);
 
-fn watch(connection: &Connection) {
+/// Counts from now on.
+fn count(connection: &mut Connection) {
     STATEMENTS.store(0, Ordering::Relaxed);
     let count = |event: TraceEvent<'_>| {
         if let TraceEvent::Profile(..) = event {
             STATEMENTS.fetch_add(1, Ordering::Relaxed);
         }
     };
-    connection.trace_v2(TraceEventCodes::SQLITE_TRACE_PROFILE, Some(count));
+    connection.trace_v2(TraceEventCodes::SQLITE_TRACE_PROFILE, Some(count)).expect("it can be watched");
 }
 
-/// Alone, with a transaction for each batch: with others it shares them.
-fn count_ours() -> u64 {
+fn statements_of_ours(batches: usize) -> u64 {
     let mut core = Core::in_memory().expect("there is memory");
-    let mut sender = Sender::stranger(0);
-    sender.id = core.add_device(&sender.device, &crate::batches::secret()).expect("it is new");
-    watch(core.connection());
-    for _ in 0..BATCHES {
-        core.take(sender.id, &sender.post(BATCH)).expect("there is room");
-    }
+    let mut sender = let_in(&mut core);
+    count(core.connection_mut());
+    (0..batches).for_each(|_| drop(core.take(sender.id, &sender.post(BATCH)).expect("there is room")));
     STATEMENTS.load(Ordering::Relaxed)
 }
 
-fn count_peer() -> u64 {
+fn statements_of_peer(who: Who, batches: usize) -> u64 {
     let directory = tempfile::tempdir().expect("there is a disk");
     let mut peer = naive_sqlite::open(&directory.path().join("peer.db"));
-    let mut stranger = Sender::stranger(0);
-    watch(&peer);
-    (0..BATCHES).for_each(|_| naive_sqlite::take(&mut peer, &stranger.post(BATCH)));
+    count(&mut peer);
+    take_naively(&mut peer, who, batches);
     STATEMENTS.load(Ordering::Relaxed)
 }
 
-async fn postgres() -> (&'static str, Cost, Cost) {
+async fn postgres(batches: usize) -> Vec<(Who, Cost)> {
     let server = Postgres::start_on(Storage::Disk);
     let url = server.url();
     server.query(&url, "ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'");
@@ -126,65 +181,30 @@ async fn postgres() -> (&'static str, Cost, Cost) {
     server.start_again();
     server.query(&url, "CREATE EXTENSION pg_stat_statements");
     let now = || {
+        std::thread::sleep(TOLD);
         let row = server.query(
             &url,
-            "SELECT wal_sync, wal_bytes, (SELECT sum(calls) FROM pg_stat_statements \
+            "SELECT wal_sync, wal_bytes, (SELECT coalesce(sum(calls), 0) FROM pg_stat_statements \
              WHERE dbid <> (SELECT oid FROM pg_database WHERE datname = 'postgres')) FROM pg_stat_wal",
         );
-        let numbers: Vec<u64> = row.split('|').map(|number| number.parse().unwrap_or(0)).collect();
+        let numbers: Vec<u64> = row.split('|').map(|number| number.parse().expect("a number")).collect();
         Cost { syncs: numbers[0], bytes: numbers[1], statements: numbers[2] }
     };
-    let since = |before: Cost| {
-        // The server's processes tell their numbers when they are idle.
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let after = now();
-        Cost {
-            syncs: after.syncs - before.syncs,
-            bytes: after.bytes - before.bytes,
-            statements: after.statements - before.statements,
-        }
+    let between = |before: Cost, after: Cost| Cost {
+        syncs: after.syncs - before.syncs,
+        bytes: after.bytes - before.bytes,
+        statements: after.statements - before.statements,
     };
     let store = PostgresStore::open(&server.fresh_database()).await.expect("it runs");
-    let mut ours = Ours::new(std::sync::Arc::new(store)).await;
-    let mut peer = Naive::new(&server.fresh_database()).await;
-    let mut stranger = Sender::stranger(0);
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    let before = now();
-    ours.take(BATCH, BATCHES).await;
-    let ours = since(before);
-    let before = now();
-    for _ in 0..BATCHES {
-        peer.take(&stranger.post(BATCH)).await;
-    }
-    ("PostgreSQL", ours, since(before))
-}
-
-/// What is kept of a lane, however much it has sent.
-async fn state() -> bool {
-    let mut table = Table::new();
-    table.set_header(["records that a lane has sent", "bytes of its books", "bytes of its row in all"]);
-    let mut core = Core::in_memory().expect("there is memory");
-    let mut sender = Sender::stranger(0);
-    sender.id = core.add_device(&sender.device, &crate::batches::secret()).expect("it is new");
-    let (mut sent, mut is_good) = (0, true);
-    for upto in [100, 10_000, 300_000] {
-        while sent < upto {
-            core.take(sender.id, &sender.post(BATCH)).expect("there is room");
-            sent += BATCH;
-        }
-        let (books, row) = lane_bytes(core.connection());
-        is_good &= books <= 200;
-        table.add_row([sent.to_string(), books.to_string(), row.to_string()]);
-    }
-    println!("What is kept of a lane, for ever:\n{table}\n");
-    is_good
-}
-
-fn lane_bytes(connection: &Connection) -> (usize, usize) {
-    let sql = "SELECT length(books) FROM lanes";
-    let books = connection.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("there is one") as usize;
-    // What SQLite itself counts: the cell with its header.
-    let sql = "SELECT sum(payload) FROM dbstat WHERE name = 'lanes'";
-    let row = connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap_or_default() as usize;
-    (books, row)
+    let mut ours = Ours::new(Arc::new(store)).await;
+    let mut peers = Peers::new(&server.fresh_database()).await;
+    // The first of everything writes whole pages.
+    ours.take(BATCH, SENDERS).await;
+    peers.take(BATCH, SENDERS).await;
+    let start = now();
+    ours.take(BATCH, batches).await;
+    let middle = now();
+    peers.take(BATCH, batches).await;
+    let end = now();
+    vec![(Who::Ours, between(start, middle)), (Who::Peer, between(middle, end))]
 }

@@ -1,5 +1,6 @@
 //! SQLite: the default, a file next to you. One thread writes and commits for everybody who waits; a few connections read.
 
+mod append;
 mod clients;
 mod desk;
 mod shelf;
@@ -92,6 +93,11 @@ impl Core {
     /// Its connection.
     pub fn connection(&self) -> &Connection {
         &self.connection
+    }
+
+    /// Its connection, for those who watch what is done on it.
+    pub fn connection_mut(&mut self) -> &mut Connection {
+        &mut self.connection
     }
 
     /// Gives the database another name.

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::{bits, first, take};
+use super::{append, bits, first};
 use crate::store::kept::{KnownKey, shard_of_claim};
 use crate::store::{Claim, Claimed, KeyState, Position, Posting, Result};
 
@@ -55,7 +55,7 @@ pub(super) fn complete(connection: &Connection, shards: u16, posting: &Posting) 
     if changed == 0 {
         return Ok(None);
     }
-    let position = take::allocate(connection, shard_of_claim(claim, shards), 1)?;
+    let position = append::allocate(connection, shard_of_claim(claim, shards), 1)?;
     let sql = "INSERT INTO records (position, kind, received_ms, body, tenant, client_key, content_type) \
                VALUES (?, ?, ?, ?, ?, ?, ?)";
     connection.prepare_cached(sql)?.execute((

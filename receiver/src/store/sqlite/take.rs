@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use pillarbox::{Key, Timestamp};
 use rusqlite::Connection;
 
+use super::append::append;
 use super::{all, bits, first, option_bits};
 use crate::books::Books;
 use crate::intake::{
     Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post,
     Scene, SecretUsed, judge,
 };
-use crate::store::kept::{Run, pack_report, runs, unpack_report};
-use crate::store::{Position, Result, StoreError, shard_of};
+use crate::store::kept::{pack_report, unpack_report};
+use crate::store::{Position, Result, StoreError};
 
 /// Takes a batch. Must be in a transaction.
 pub(super) fn take(connection: &Connection, shards: u16, device: i64, post: &Post) -> Result<Concluded> {
@@ -111,55 +112,6 @@ pub(super) fn lanes(
 
 fn damaged(error: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged(error.to_string())
-}
-
-/// Appends what is new to the log.
-fn append(connection: &Connection, shards: u16, device: i64, judged: &Judged<'_>, post: &Post) -> Result<()> {
-    let stored: Vec<&Arrival> = judged.stored().filter_map(|n| post.arrival(n)).collect();
-    if stored.is_empty() {
-        return Ok(());
-    }
-    let mut position = allocate(connection, shard_of(post.head.device.as_str(), shards), stored.len())?;
-    let sql = "INSERT INTO records (position, device, incarnation, lane, counter, kind, boot, uptime_ms, wall_ms, received_ms, \
-               body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    let mut insert = connection.prepare_cached(sql)?;
-    for run in runs(stored.iter().map(|record| record.key), position) {
-        save_run(connection, device, &run)?;
-    }
-    for record in stored {
-        let (key, time) = (record.key, record.time);
-        insert.execute((
-            position.0 as i64,
-            device,
-            key.incarnation,
-            key.lane,
-            key.counter as i64,
-            record.kind,
-            time.boot,
-            time.uptime_ms as i64,
-            time.wall_ms.map(|ms| ms as i64),
-            post.now_ms as i64,
-            &record.body[..],
-        ))?;
-        position.0 += 1;
-    }
-    Ok(())
-}
-
-/// The first of so many places at the end of a shard.
-pub(super) fn allocate(connection: &Connection, shard: u16, count: usize) -> Result<Position> {
-    let count = count as i64;
-    let sql = "UPDATE shards SET head = head + ? WHERE shard = ? RETURNING head";
-    let head: i64 = connection.prepare_cached(sql)?.query_row((count, shard), |row| row.get(0))?;
-    Ok(Position::new(shard, (head - count + 1) as u64))
-}
-
-fn save_run(connection: &Connection, device: i64, run: &Run) -> Result<()> {
-    let sql = "INSERT INTO runs (device, incarnation, lane, first, len, position) VALUES (?, ?, ?, ?, ?, ?)";
-    let Key { incarnation, lane, counter } = run.key;
-    let parameters = (device, incarnation, lane, counter as i64, run.len as i64, run.position.0 as i64);
-    connection.prepare_cached(sql)?.execute(parameters)?;
-    Ok(())
 }
 
 /// What the compared keys stand for. The batch's own records are in the log by now.

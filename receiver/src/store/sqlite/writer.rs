@@ -16,13 +16,35 @@ const GROUP_MAX: usize = 256;
 /// Jobs that may wait. More are refused, so that a slow disk does not fill the memory.
 const QUEUE_MAX: usize = 4096;
 
-/// Told when it is known whether the transaction is durable.
-type Told = Box<dyn FnOnce(&Result<()>) + Send>;
-type Job = Box<dyn FnOnce(&Connection) -> Told + Send>;
+/// Something to be written, and somebody who waits for it.
+trait Job: Send {
+    /// Does it. Says whether it went well; if not, whatever it did has to be undone. May be asked again after that.
+    fn work(&mut self, connection: &Connection) -> bool;
+    /// Tells how it went, now that it is known whether the transaction is durable.
+    fn tell(self: Box<Self>, committed: &Result<()>);
+}
+
+struct Asked<T, W> {
+    work: W,
+    result: Option<Result<T>>,
+    tell: oneshot::Sender<Result<T>>,
+}
+
+impl<T: Send, W: Fn(&Connection) -> Result<T> + Send> Job for Asked<T, W> {
+    fn work(&mut self, connection: &Connection) -> bool {
+        self.result.insert((self.work)(connection)).is_ok()
+    }
+
+    fn tell(self: Box<Self>, committed: &Result<()>) {
+        let result = self.result.unwrap_or_else(|| Err(StoreError::Unavailable("it was not tried".into())));
+        // Whoever asked may have gone.
+        drop(self.tell.send(committed.clone().and(result)));
+    }
+}
 
 /// The thread's other end.
 pub(super) struct Writer {
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<SyncSender<Box<dyn Job>>>,
     queued: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,18 +66,15 @@ impl Writer {
     }
 
     /// Does a piece of work in a transaction that it may share with others, and gives its result when that is durable. What
-    /// fails is undone without the others.
+    /// fails is undone without the others; for that it may be done again.
     pub(super) async fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
+        work: impl Fn(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move |connection| {
-            let result = alone(connection, work);
-            Box::new(move |committed| drop(tell.send(committed.clone().and(result))))
-        });
+        let job = Box::new(Asked { work, result: None, tell });
         self.queued.fetch_add(1, Ordering::Relaxed);
-        let sent = self.jobs.as_ref().map(|jobs| jobs.try_send(job));
+        let sent = self.jobs.as_ref().map(|jobs| jobs.try_send(job as Box<dyn Job>));
         if let Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))) | None = sent {
             self.queued.fetch_sub(1, Ordering::Relaxed);
             return Err(StoreError::Unavailable("more waits to be written than there is room for".into()));
@@ -74,21 +93,30 @@ impl Drop for Writer {
     }
 }
 
-fn serve(connection: &Connection, waiting: &Receiver<Job>, queued: &AtomicUsize) {
+fn serve(connection: &Connection, waiting: &Receiver<Box<dyn Job>>, queued: &AtomicUsize) {
     while let Ok(job) = waiting.recv() {
-        let mut told = Vec::new();
-        let begun = connection.execute_batch("BEGIN IMMEDIATE").map_err(StoreError::from);
-        let mut next = Some(job);
-        while let Some(job) = next {
-            told.push(job(connection));
-            next = if told.len() < GROUP_MAX { waiting.try_recv().ok() } else { None };
+        let mut jobs = vec![job];
+        let mut committed = begin(connection);
+        let mut is_good = committed.is_ok();
+        // What comes while the others are at work has its place too.
+        let mut done = 0;
+        while let Some(job) = jobs.get_mut(done) {
+            is_good = is_good && job.work(connection);
+            done += 1;
+            if jobs.len() < GROUP_MAX {
+                jobs.extend(waiting.try_recv());
+            }
         }
-        let committed = begun.and_then(|()| commit(connection));
-        queued.fetch_sub(told.len(), Ordering::Relaxed);
-        for tell in told {
-            tell(&committed);
+        if committed.is_ok() {
+            committed = if is_good { commit(connection) } else { one_by_one(connection, &mut jobs) };
         }
+        queued.fetch_sub(jobs.len(), Ordering::Relaxed);
+        jobs.into_iter().for_each(|job| job.tell(&committed));
     }
+}
+
+fn begin(connection: &Connection) -> Result<()> {
+    Ok(connection.execute_batch("BEGIN IMMEDIATE")?)
 }
 
 fn commit(connection: &Connection) -> Result<()> {
@@ -102,21 +130,33 @@ fn commit(connection: &Connection) -> Result<()> {
     })
 }
 
+/// Does all of it again, so that what fails can be undone alone. A savepoint for each job costs more than it is worth while
+/// nothing fails.
+fn one_by_one(connection: &Connection, jobs: &mut [Box<dyn Job>]) -> Result<()> {
+    let done = (|| {
+        if !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK")?;
+        }
+        begin(connection)?;
+        jobs.iter_mut().try_for_each(|job| alone(connection, &mut **job))
+    })();
+    match done {
+        Ok(()) => commit(connection),
+        Err(error) => {
+            // There may be nothing left to undo.
+            drop(connection.execute_batch("ROLLBACK"));
+            Err(error)
+        }
+    }
+}
+
 /// Does it so that it can be undone alone.
-fn alone<T>(connection: &Connection, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+fn alone(connection: &Connection, job: &mut dyn Job) -> Result<()> {
+    connection.execute_batch("SAVEPOINT alone")?;
+    let is_good = job.work(connection);
     if connection.is_autocommit() {
-        return Err(StoreError::Unavailable(
-            "no transaction could be begun: is the disk full, or locked?".into(),
-        ));
+        return Err(StoreError::Unavailable("the transaction was undone: is the disk full?".into()));
     }
-    connection.prepare_cached("SAVEPOINT alone")?.execute([])?;
-    let result = work(connection);
-    if connection.is_autocommit() {
-        return result.and_then(|_| Err(StoreError::Unavailable("the transaction was undone".into())));
-    }
-    if result.is_err() {
-        connection.prepare_cached("ROLLBACK TO alone")?.execute([])?;
-    }
-    connection.prepare_cached("RELEASE alone")?.execute([])?;
-    result
+    let end = if is_good { "RELEASE alone" } else { "ROLLBACK TO alone; RELEASE alone" };
+    Ok(connection.execute_batch(end)?)
 }
