@@ -27,6 +27,7 @@ use clap_complete::Shell;
 
 use self::target::Given;
 use crate::admin::AdminError;
+use crate::inspect::Inspect;
 use crate::store::StoreError;
 
 const EXAMPLES: &str = "\
@@ -66,6 +67,7 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Show or renew the name that devices know the database by
     Epoch(epoch::EpochArgs),
+    Inspect(Inspect),
     /// Print what a shell needs to complete commands
     #[command(after_help = "\
 Examples:
@@ -159,12 +161,19 @@ fn run(matches: &ArgMatches) -> Result<Ended> {
             Command::Check(args) => check::run(args).await,
             Command::Backup(args) => backup::run(args).await,
             Command::Epoch(args) => epoch::run(args, given).await,
+            Command::Inspect(args) => inspect(&args),
             Command::Completions { shell } => completions(shell),
         }
     });
     // What still waits for a terminal or a network that is gone must not keep the program.
     runtime.shutdown_background();
     ended
+}
+
+fn inspect(args: &Inspect) -> Result<Ended> {
+    let (words, is_sound) = args.run().map_err(|error| CliError::Refused(format!("{error:#}")))?;
+    output::text(words.trim_end())?;
+    Ok(if is_sound { Ended::Well } else { Ended::FoundWrong })
 }
 
 fn completions(shell: Shell) -> Result<Ended> {

@@ -8,9 +8,7 @@ mod survey;
 mod tables;
 mod view;
 
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use anyhow::Context;
 
@@ -27,8 +25,8 @@ pub use view::{
 /// record that waits, the dead letters, what is given up and why, and the health of every page. The dump may be damaged or
 /// cut off: whatever can be read is shown. Nothing is written.
 ///
-/// The exit code is 0 if the region is sound, 1 if something is damaged, and 2 if there is no such file. What a power
-/// cut leaves is no damage.
+/// The exit status is 0 if the region is sound, and 1 if something is damaged or there is no such file. What a power cut leaves
+/// is no damage.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:
@@ -63,20 +61,18 @@ pub struct Inspect {
 }
 
 impl Inspect {
-    /// Does it. Gives 0 if all is sound, 1 if not.
-    pub fn run(&self) -> anyhow::Result<ExitCode> {
+    /// Does it: what is to be said, and whether all is sound.
+    pub fn run(&self) -> anyhow::Result<(String, bool)> {
         let kinds = self.kinds.as_deref().map(Kinds::load).transpose()?.unwrap_or_default();
         let bytes = dump::load(&self.image)?;
         let mut found = look(&bytes, self.origin, &kinds);
         found.records.retain(|record| self.shows(record));
         let text = if self.json {
             serde_json::to_string_pretty(&found).context("what was found could not be written as JSON")?
-                + "\n"
         } else {
             tables::write(&found, self.all)
         };
-        write_out(&text)?;
-        Ok(if found.is_sound { ExitCode::SUCCESS } else { ExitCode::from(1) })
+        Ok((text, found.is_sound))
     }
 
     fn shows(&self, record: &RecordView) -> bool {
@@ -88,16 +84,6 @@ impl Inspect {
 /// Looks at a dump: the region that begins at `origin`, or the one that is found in it.
 pub fn look(dump: &[u8], origin: Option<u32>, kinds: &Kinds) -> Inspection {
     survey::look(dump, origin, kinds)
-}
-
-/// A reader that has seen enough, such as `head`, is no failure.
-fn write_out(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("the output could not be written")
-        }
-        _ => Ok(()),
-    }
 }
 
 fn parse_offset(text: &str) -> Result<u32, String> {

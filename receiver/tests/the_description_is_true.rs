@@ -59,7 +59,10 @@ fn every_operation_has_an_example_and_says_what_can_go_wrong() {
     let problems = document["components"]["responses"].as_object().expect("there are some");
     for (name, problem) in problems {
         let example = &problem["content"]["application/problem+json"]["example"];
-        assert!(example["type"].as_str().is_some_and(|name| name.starts_with("urn:pillarbox:problem:")), "{name}");
+        assert!(
+            example["type"].as_str().is_some_and(|name| name.starts_with("urn:pillarbox:problem:")),
+            "{name}"
+        );
     }
 }
 

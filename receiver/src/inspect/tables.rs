@@ -113,7 +113,7 @@ fn state(record: &RecordView) -> String {
     says.extend(record.cause.map(str::to_owned));
     says.extend(record.is_late.then(|| "to be sent again".into()));
     says.extend(record.tag.map(|tag| format!("tag {tag}")));
-    says.extend(record.attempts.map(|attempts| format!("{attempts} rejections")));
+    says.extend(record.attempts.map(|attempts| format!("rejections: {attempts}")));
     says.join(", ")
 }
 
@@ -207,8 +207,8 @@ fn health(health: PageHealth) -> &'static str {
 fn totals(found: &Inspection) -> String {
     let totals = &found.totals;
     format!(
-        "{} pending, {} dead letters, {} leaving, {} removed; {} strays, {} corrupt, {} void; {} pages, {} of them bad; {} bytes \
-         free",
+        "pending {}, dead letters {}, leaving {}, removed {}; strays {}, corrupt {}, void {}; pages {}, bad ones {}; free bytes \
+         {}",
         totals.pending,
         totals.dead,
         totals.leaving,
