@@ -117,6 +117,16 @@ impl From<StoreError> for CliError {
     }
 }
 
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        match kind {
+            Some(io::ErrorKind::BrokenPipe) => Self::NobodyReads,
+            _ => Self::Refused(format!("{error:#}")),
+        }
+    }
+}
+
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -40,7 +40,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Ended> {
     let store = open_store(name, Missing::Make).await?;
     warn_of_strangers(&settings);
     greet(name, &*store, &settings).await?;
-    serve::run(settings, store, kinds).await.map_err(|error| CliError::Refused(format!("{error:#}")))?;
+    serve::run(settings, store, kinds).await?;
     Ok(Ended::Well)
 }
 
