@@ -41,7 +41,7 @@ The same commands ask a receiver on another machine:
   pillarbox token add --role viewer    there: makes a token
   pillarbox device list --server https://receiver.example --token-file viewer.token
 
-Exit status: 0 if all is well, 1 if something was found wrong or refused, 2 if the command makes no sense.";
+Exit status: 0 all is well, 1 something is wrong or was refused, 2 the command makes no sense.";
 
 /// Takes what devices post, exactly once in effect, stores it, and can say what is missing.
 #[derive(Debug, Parser)]
@@ -116,6 +116,16 @@ impl From<AdminError> for CliError {
 impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         Self::Refused(error.to_string())
+    }
+}
+
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        match kind {
+            Some(io::ErrorKind::BrokenPipe) => Self::NobodyReads,
+            _ => Self::Refused(format!("{error:#}")),
+        }
     }
 }
 

@@ -83,11 +83,11 @@ pub struct TlsFiles {
 /// meant either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ReuseStatus {
-    /// 409.
+    /// Conflict, as the outbox pattern has it.
     #[default]
     #[value(name = "409")]
     Conflict,
-    /// 422.
+    /// Unprocessable content, as the IETF's draft has it.
     #[value(name = "422")]
     Unprocessable,
 }

@@ -44,7 +44,8 @@ fn connections_that_are_kept_alive_do_not_keep_it() {
     // Its clients hold on to their connections; it ends all the same, well within its hour.
     receiver.stop();
     for mut stream in waiting {
-        assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0);
+        // Who was not even accepted is reset.
+        assert!(matches!(stream.read(&mut [0; 16]), Ok(0) | Err(_)));
     }
 }
 

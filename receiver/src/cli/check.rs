@@ -8,7 +8,7 @@ use crate::check::{CheckReport, check};
 /// Verify that books and log agree, and that nothing is missing or stored twice
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It reads the whole log. The receiver may go on meanwhile; what it changes is looked at again. The exit status is 1 if
+It reads the whole log. The receiver may go on meanwhile; what it changes is looked at again. The exit status is 1 if \
 something is wrong.
 
 Examples:

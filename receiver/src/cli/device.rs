@@ -97,7 +97,7 @@ Examples:
     },
     /// Quarantine all that comes under an incarnation; its device is told to take a new one
     #[command(after_help = "\
-When two devices have one name, or one was set back to an old image, its keys are disputed. What comes under a fenced
+When two devices have one name, or one was set back to an old image, its keys are disputed. What comes under a fenced \
 incarnation is kept aside (`pillarbox records export --asides`) and changes no books.
 
 Examples:

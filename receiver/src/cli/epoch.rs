@@ -8,7 +8,7 @@ use crate::admin::{RenewEpoch, ShowEpoch};
 /// Show or renew the name that devices know the database by
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A database that was put back has forgotten what it was told since. With another name, its devices repeat what they explained.
+A database that was put back has forgotten what it was told since. With another name, its devices repeat what they explained. \
 What `pillarbox backup` made takes another name by itself; after any other way to restore, renew it before devices come.
 
 Examples:

@@ -50,16 +50,16 @@ pub(super) struct Options {
     /// How long a client's Idempotency-Key is remembered [default: 7d]
     #[arg(long, env = "PILLARBOX_KEY_RETENTION", value_name = "SPAN")]
     pub(super) key_retention: Option<Span>,
-    /// What a client is told that uses a key for another payload [default: 409]
-    #[arg(long, env = "PILLARBOX_REUSE_STATUS", value_name = "STATUS")]
+    /// What a client is told that uses a key for another payload: 409 or 422 [default: 409]
+    #[arg(long, env = "PILLARBOX_REUSE_STATUS", value_name = "STATUS", hide_possible_values = true)]
     #[serde(deserialize_with = "word")]
     pub(super) reuse_status: Option<ReuseStatus>,
-    /// Who may read /metrics: everybody, or who has a viewer's token [default: open]
-    #[arg(long, env = "PILLARBOX_METRICS", value_name = "WHO")]
+    /// Who may read /metrics: everybody (open), or who has a viewer's token (token) [default: open]
+    #[arg(long, env = "PILLARBOX_METRICS", value_name = "WHO", hide_possible_values = true)]
     #[serde(deserialize_with = "word")]
     pub(super) metrics: Option<MetricsAccess>,
-    /// How the log is written to standard error [default: text]
-    #[arg(long, env = "PILLARBOX_LOG_FORMAT", value_name = "FORMAT")]
+    /// How the log is written to standard error: text or json [default: text]
+    #[arg(long, env = "PILLARBOX_LOG_FORMAT", value_name = "FORMAT", hide_possible_values = true)]
     #[serde(deserialize_with = "word")]
     pub(super) log_format: Option<LogFormat>,
     /// What is logged: error, warn, info, debug or trace, also for one part as in pillarbox_receiver=debug [default: info]

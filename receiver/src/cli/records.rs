@@ -71,8 +71,8 @@ Examples:
         /// What is kept aside instead of the log: unreadable, quarantined, in conflict
         #[arg(long)]
         asides: bool,
-        /// How it is written [default: csv if --out says so, else jsonl]
-        #[arg(long)]
+        /// How it is written: csv or jsonl [default: csv if --out says so, else jsonl]
+        #[arg(long, hide_possible_values = true)]
         format: Option<export::Format>,
         /// Write to this file; it has its name when it is complete
         #[arg(long, short, value_name = "FILE")]
@@ -118,7 +118,9 @@ pub(super) async fn run(args: RecordsArgs, given: Given) -> Result<Ended> {
         RecordsCommand::Get { key } => get(&target, reader, key).await?,
         RecordsCommand::Export { filter, since, until, asides, format, out } => {
             let wanted = export::Wanted { filter, since, until, asides };
-            let format = format.unwrap_or_else(|| export::Format::of(out.as_deref()));
+            let by_name =
+                || if reader.json { export::Format::Jsonl } else { export::Format::of(out.as_deref()) };
+            let format = format.unwrap_or_else(by_name);
             match out {
                 Some(path) => export::to_file(&target, &wanted, format, &path).await?,
                 None => drop(export::write(&target, &wanted, format, std::io::stdout()).await?),

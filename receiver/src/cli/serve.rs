@@ -15,8 +15,8 @@ use crate::store::{DeviceQuery, Store};
 /// Run the receiver
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every flag is also a key of the config file, without its dashes: listen = \"0.0.0.0:8080\". A flag goes over a variable, that
-over the file. Paths in the file are meant from where it is. SIGTERM and Ctrl-C finish what is in flight; a second one does not.
+Every flag is also a key of the config file, without its dashes: listen = \"0.0.0.0:8080\". A flag goes over a variable, that \
+over the file. Paths in the file are meant from where it is. SIGTERM and Ctrl-C finish what is in flight; a second one breaks it off.
 
 Examples:
   pillarbox serve
@@ -40,7 +40,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<Ended> {
     let store = open_store(name, Missing::Make).await?;
     warn_of_strangers(&settings);
     greet(name, &*store, &settings).await?;
-    serve::run(settings, store, kinds).await.map_err(|error| CliError::Refused(format!("{error:#}")))?;
+    serve::run(settings, store, kinds).await?;
     Ok(Ended::Well)
 }
 

@@ -27,7 +27,7 @@ pub(super) struct TokenArgs {
 enum TokenCommand {
     /// Make a token, and tell it this once
     #[command(after_help = "\
-A client posts records for its tenant. A viewer reads everything but secrets. An admin may do everything. A viewer or an admin
+A client posts records for its tenant. A viewer reads everything but secrets. An admin may do everything. A viewer or an admin \
 with a tenant sees and changes only what is that tenant's.
 
 Examples:
@@ -35,8 +35,8 @@ Examples:
   pillarbox token add --role viewer --out viewer.token
   curl -H \"Authorization: Bearer $(cat viewer.token)\" http://127.0.0.1:8080/v1/admin/devices")]
     Add {
-        /// What it may do
-        #[arg(long)]
+        /// What it may do: client, viewer or admin
+        #[arg(long, hide_possible_values = true)]
         role: Role,
         /// For whom [default: a client's is for the tenant default, others are for all]
         #[arg(long)]
@@ -75,7 +75,7 @@ pub(super) async fn run(args: TokenArgs, given: Given) -> Result<Ended> {
             let file = out.as_deref().map(SecretFile::create).transpose()?;
             let made = open().await?.ask(AddToken { role, tenant, label }).await?;
             let whose = made.view.tenant.as_deref().map_or("all tenants".into(), |of| format!("tenant {of}"));
-            let done = format!("Token {} for a {} of {whose}.", made.view.id, role.name());
+            let done = format!("Token {} for the role {} of {whose}.", made.view.id, role.name());
             match (file, out) {
                 (Some(file), Some(path)) => {
                     file.write(&made.token)?;
