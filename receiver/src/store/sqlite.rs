@@ -359,9 +359,14 @@ impl Store for SqliteStore {
     }
 
     async fn is_ready(&self) -> Result<()> {
-        // Reading would go well on a full disk.
+        // Reading would go well on a full disk, and so would writing what is there already, which SQLite leaves out.
         self.writer
-            .write(|connection| Ok(connection.execute("UPDATE meta SET epoch = epoch", []).map(drop)?))
+            .write(|connection| {
+                let mut turn = connection.prepare_cached("UPDATE meta SET epoch = ~epoch")?;
+                turn.execute([])?;
+                turn.execute([])?;
+                Ok(())
+            })
             .await
     }
 

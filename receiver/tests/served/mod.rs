@@ -4,12 +4,13 @@
 // Each test uses its part.
 #![allow(dead_code)]
 
+pub(crate) mod authority;
 pub(crate) mod device;
 pub(crate) mod gate;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -50,6 +51,11 @@ impl Ground {
         let path = directory.path().join("pillarbox.db");
         let store = Arc::new(SqliteStore::open(&path).expect("there is room"));
         Self { name: "SQLite", store, path, _directory: directory }
+    }
+
+    /// What the program has to be told to find it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// As long as this lives nothing can be written: somebody else has the database for himself.
@@ -111,18 +117,19 @@ impl Served {
 
     /// On any store, with settings that are not the usual ones.
     pub(crate) async fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServeSettings)) -> Self {
-        Self::over(store, None, change).await
+        Self::over(store, None, START_MS, change).await
     }
 
-    /// The same over TLS.
+    /// The same over TLS, or at another time.
     pub(crate) async fn over(
         store: Arc<dyn Store>,
         tls: Option<TlsAcceptor>,
+        now_ms: u64,
         change: impl FnOnce(&mut ServeSettings),
     ) -> Self {
         let mut settings = ServeSettings::default();
         change(&mut settings);
-        let clock = Arc::new(AtomicU64::new(START_MS));
+        let clock = Arc::new(AtomicU64::new(now_ms));
         let hand = clock.clone();
         let app = App::new(store.clone(), kinds(), settings, Arc::new(move || hand.load(Ordering::SeqCst)));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
