@@ -16,7 +16,7 @@ use libfuzzer_sys::fuzz_target;
 use pillarbox::{
     Clock, Config, DeviceId, Drain, EncodedSize, EnqueueError, Entry, Geometry, Key, LaneConfig,
     OpenError, Outbox, Reason, Record, Resources, buffer_size,
-    scan::{self, Image},
+    scan::{self, Image, Sight, State},
 };
 use serde::Serialize;
 
@@ -185,13 +185,50 @@ fn run<const R: usize, const W: usize, const E: usize>(input: &Input) {
     assert_eq!(chip.violations(), 0, "the driver's units are kept to");
 }
 
-/// Reading alone has to stand every image too.
+/// Reading alone has to stand every image too, and a survey shows all that the device would find, and every page once.
 fn look<const R: usize, const W: usize, const E: usize>(chip: &Chip<R, W, E>) {
     let image = chip.image();
     let mut buffer = vec![0; scan::BUFFER];
     let mut flash = Image::new(&image);
-    if let Ok(found) = flash.metadata(0, &mut buffer) {
-        let _ = flash.items(0, found.geometry, &found.layout, &mut buffer, |_| ());
+    let geometry = Geometry::of::<&Chip<R, W, E>>();
+    for page in (0..image.len()).step_by(E) {
+        let mut pages = 0;
+        let count = |sight: Sight| pages += u32::from(matches!(sight, Sight::Page(_)));
+        let surveyed = flash.survey_page(page as u32, geometry, &mut buffer, count);
+        assert!(surveyed.is_err() || pages == 1);
+    }
+    let Ok(found) = flash.metadata(0, &mut buffer) else { return };
+    if let Ok(halves) = flash.halves(0, found.geometry, &mut buffer) {
+        let newest = halves.iter().filter_map(|half| half.newest).max();
+        assert!(newest >= Some(found.sequence), "the snapshot that was found is in one of the halves");
+    }
+    let mut items = Vec::new();
+    let whole = flash.items(0, found.geometry, &found.layout, &mut buffer, |item| {
+        if matches!(item.state, State::Pending | State::Removed) {
+            items.push((item.address, item.record.map(|record| record.key)));
+        }
+    });
+    let (mut surveyed, mut pages) = (Vec::new(), 0);
+    let survey = flash.survey(0, found.geometry, &found.layout, &mut buffer, |sight| match sight {
+        Sight::Item(item) => match item.state {
+            State::Pending | State::Removed => {
+                surveyed.push((item.address, item.record.map(|record| record.key)))
+            }
+            // Its removal was cut, or its append.
+            State::Unfinished if items.contains(&(item.address, item.record.map(|record| record.key))) => {
+                surveyed.push((item.address, item.record.map(|record| record.key)))
+            }
+            State::Unfinished | State::Void | State::Corrupt | State::Stray => {}
+        },
+        Sight::Page(_) | Sight::Missing { .. } => pages += 1,
+    });
+    let rings = found.layout.lanes.iter().chain([&found.layout.dead_letters]);
+    if survey.is_ok() {
+        assert_eq!(pages, rings.map(|ring| u32::from(ring.pages)).sum::<u32>());
+    }
+    if whole.is_ok() {
+        assert_eq!(survey, Ok(()));
+        assert_eq!(surveyed, items, "a survey sees what the device would");
     }
 }
 

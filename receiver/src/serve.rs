@@ -263,6 +263,8 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let stream = TokioIo::new(Patient::new(stream, limits.write_timeout));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        // Who says that it has said all still waits for its answer.
+        .half_close(true)
         .header_read_timeout(limits.header_timeout)
         .serve_connection(stream, service);
     if let Err(error) = watcher.watch(connection).await {
