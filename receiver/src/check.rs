@@ -36,6 +36,8 @@ pub struct CheckReport {
     pub devices: u64,
     /// Lanes of their incarnations.
     pub lanes: u64,
+    /// Of these, lanes that received records whenever they were looked at: of them nothing can be said.
+    pub busy_lanes: u64,
     /// What is wrong, in sentences.
     pub findings: Vec<String>,
     /// Findings beyond these.
@@ -280,7 +282,7 @@ impl Check<'_> {
             let again = self.store.lanes(device.id).await?;
             let again =
                 again.into_iter().find(|row| (row.incarnation, row.lane) == (lane.incarnation, lane.lane));
-            let Some(again) = again else { break };
+            let Some(again) = again else { return Ok(()) };
             let is_still = again.state.books.ledger().received == received;
             books = again.state.books;
             let here = stored.logged.count + stored.unreadable;
@@ -290,6 +292,7 @@ impl Check<'_> {
                 return Ok(());
             }
         }
+        self.report.busy_lanes += 1;
         Ok(())
     }
 

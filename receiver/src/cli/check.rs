@@ -42,8 +42,8 @@ fn words(report: &CheckReport, store: &str) -> String {
         text += &format!("  * and {} more\n", grouped(report.more_findings));
     }
     if !report.is_sound() {
-        let advice = "Stop the receiver, keep a copy of the store as it is, and put back a backup in which nothing is wrong: devices \
-                      repeat what they explained, and send what they still have.";
+        let advice = "Stop the receiver and keep the store as it is: what came since the last backup is only there. Then put back a backup in \
+                      which nothing is wrong: devices repeat what they explained, and send what they still have.";
         text = format!("{store} is damaged:\n\n{text}\n{}\n", wrapped(advice, "", ""));
     } else {
         text = format!("{store} is sound.\n\n");
@@ -59,6 +59,14 @@ fn words(report: &CheckReport, store: &str) -> String {
     ];
     for (what, count, that) in checked {
         rows.add_row([what.to_owned(), grouped(count), that.to_owned()]);
+    }
+    if report.busy_lanes > 0 {
+        let row = [
+            "of these too busy",
+            &grouped(report.busy_lanes),
+            "nothing can be said: check again when less comes",
+        ];
+        rows.add_row(row);
     }
     text + &drawn(&rows)
 }
