@@ -63,6 +63,7 @@ async fn what_is_in_flight_is_finished_and_nothing_else_is_begun() {
         let again = client.http.get(format!("{}/healthz", client.url)).send().await;
         assert!(again.is_err(), "{over:?}: a connection that waited was used again");
         assert!(!in_flight.is_finished());
+        assert!(!served.has_stopped(), "it ended before its work was done");
         assert_eq!(records(&*ground.store).await.len(), 0);
 
         gate.open();
@@ -88,6 +89,7 @@ async fn a_batch_in_flight_is_finished_too() {
     until("the batch is in flight", || async { gate.waiting() == 1 }).await;
     served.tell_to_stop();
     tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!served.has_stopped(), "it ended before its work was done");
     gate.open();
     assert_eq!(delivery.await.unwrap(), [true, true]);
     served.stopped().await;

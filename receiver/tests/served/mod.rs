@@ -155,6 +155,10 @@ impl Served {
         drop(self.stop.take());
     }
 
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.task.is_finished()
+    }
+
     /// Waits until it has stopped.
     pub(crate) async fn stopped(mut self) {
         self.tell_to_stop();
