@@ -27,7 +27,7 @@ pub use view::{
 /// record that waits, the dead letters, what is given up and why, and the health of every page. The dump may be damaged or
 /// cut off: whatever can be read is shown. Nothing is written.
 ///
-/// The exit code is 0 if the region is sound, 1 if something is damaged, and 2 if there is no such file. What a power
+/// The exit code is 0 if the region is sound, and another if something is damaged or missing, or the file is no dump. What a power
 /// cut leaves is no damage.
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\

@@ -1,6 +1,6 @@
 //! Putting together what the scan shows: records with their bodies, pages with their counts, lanes with their counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pillarbox::scan::{BUFFER, Half, Item, Magic, Metadata, Page, Ring, Sight, Standing, State};
 use pillarbox::{Cause, DeviceId, Entry, Key};
@@ -30,11 +30,13 @@ pub(super) fn look(dump: &[u8], origin: Option<u32>, kinds: &Kinds) -> Inspectio
             findings::no_metadata(&why, at, &mut survey.problems);
             let mut image = dump.image(at % geometry.page(), geometry.page());
             let mut buffer = vec![0; BUFFER];
-            for page in dump.pages_of(geometry).filter(|page| origin.is_none_or(|origin| *page >= origin)) {
-                // A page with the magic that does not lie in the dump's raster cannot be read as one; its neighbours are.
-                let _ = image.survey_page(page, geometry, &mut buffer, |sight| survey.see(sight));
+            for page in dump.pages_of(geometry) {
+                // What is not wholly in the dump's raster cannot be read as a page; its neighbours are.
+                if origin.is_none_or(|origin| page >= origin) {
+                    let _ = image.survey_page(page, geometry, &mut buffer, |sight| survey.see(sight));
+                }
             }
-            survey.pages_alone()
+            survey.pages_alone(geometry.page())
         }
         Region::None => {
             findings::no_region(origin, dump.len, &mut survey.problems);
@@ -127,9 +129,23 @@ impl<'k> Survey<'k> {
         }
     }
 
-    /// Of a region without metadata: its pages in the order in which they lie there, but for those that look like its metadata.
-    fn pages_alone(mut self) -> Inspection {
-        self.pages.retain(|page| page.state == "open" || page.pending + page.removed + page.strays > 0);
+    /// Of a region without metadata: its pages in the order in which they lie there, but for those that hold nothing and are not open.
+    /// They may be anything: its metadata, or no part of it.
+    fn pages_alone(mut self, page_len: u32) -> Inspection {
+        let is_other =
+            |page: &PageView| page.state != "open" && page.pending + page.removed + page.strays == 0;
+        let (others, pages): (Vec<PageView>, Vec<PageView>) = self.pages.into_iter().partition(is_other);
+        let others: BTreeSet<u64> = others.into_iter().map(|page| page.address).collect();
+        let is_in_other = |finding: &Finding| {
+            let at = finding.address.unwrap_or_default();
+            others.range(..=at).next_back().is_some_and(|start| at - start < u64::from(page_len))
+        };
+        // The first problem is that there are no metadata.
+        let mut problems = self.problems.into_iter();
+        let first = problems.next();
+        self.problems = first.into_iter().chain(problems.filter(|finding| !is_in_other(finding))).collect();
+        self.notes.retain(|finding| !is_in_other(finding));
+        self.pages = pages;
         findings::rings(&mut self);
         self.end()
     }
