@@ -6,6 +6,7 @@ mod findings;
 mod region;
 mod survey;
 mod tables;
+mod told;
 mod view;
 
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ mod images;
 use std::collections::BTreeMap;
 
 use images::{GOLDEN, golden};
-use pillarbox_receiver::inspect::{self, Fate, Inspection, PageHealth};
+use pillarbox_receiver::inspect::{self, Fate, Inspection, PageHealth, Where};
 use pillarbox_receiver::kinds::Kinds;
 
 fn look(image: &[u8]) -> Inspection {
@@ -129,6 +129,12 @@ fn without_metadata_the_records_are_still_there() {
             assert!(!found.is_sound, "{who}");
             assert_shown(&found, &whole, &[], &who);
             assert_eq!(found.totals.pending + found.totals.dead, whole.len() as u64, "{who}: and no others");
+            assert_eq!(found.problems.len(), 1, "{who}: {:?}", found.problems);
+            // A page between others is found without its magic, too.
+            let page = sound.pages.iter().rev().find(|page| page.ring == Where::Lane(0) && page.pending > 0);
+            let at = page.expect("there is one").address as usize;
+            bytes[at] ^= 1;
+            assert_shown(&look(&bytes), &whole, &[], &who);
         }
     }
 }

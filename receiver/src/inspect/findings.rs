@@ -160,9 +160,13 @@ fn missing(survey: &mut Survey<'_>) {
     let end = survey.len();
     for (ring, at, count) in gone {
         let pages = if count == 1 { "a page".into() } else { format!("{count} pages") };
+        let are = if count == 1 { "is" } else { "are" };
         survey.problem(
             at,
-            format!("{pages} of {ring} are not, or not whole, in the dump, which ends at {}.", address(end)),
+            format!(
+                "{pages} of {ring} {are} not, or not whole, in the dump, which ends at {}.",
+                address(end)
+            ),
         );
     }
 }
@@ -182,16 +186,22 @@ pub(super) fn strays(survey: &mut Survey<'_>, metadata: &Metadata) {
         Some(Unfinished::Evict { ring, page, .. }) => is_in(record, ring) && record.page == page,
         _ => false,
     };
-    let lost: Vec<(u64, String)> = survey
+    let lost: Vec<(u64, Where, u16, String)> = survey
         .keyed()
         .filter(|(record, _)| record.state == Fate::Stray && !begun(record))
         .filter(|(record, key)| {
             let is_dead = record.ring == Where::DeadLetters;
             !metadata.account.iter().any(|entry| explains(entry, *key, is_dead))
         })
-        .map(|(record, _)| (u64::from(record.address), record.key.clone()))
+        .map(|(record, _)| (u64::from(record.address), record.ring, record.page, record.key.clone()))
         .collect();
-    for (at, key) in lost {
+    for (at, ring, number, key) in lost {
+        let is_it = |page: &&mut PageView| (page.ring, page.page) == (ring, number);
+        survey
+            .pages
+            .iter_mut()
+            .filter(is_it)
+            .for_each(|page| page.health = page.health.max(PageHealth::Damaged));
         survey.problem(
             at,
             format!("{key} is whole, but lies where the device does not look, and nothing explains why."),

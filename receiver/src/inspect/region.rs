@@ -1,6 +1,6 @@
 //! Where in a dump the region lies: at the place that the caller names, or wherever its metadata fit best what is around them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pillarbox::Geometry;
 use pillarbox::scan::{BUFFER, Image, Metadata, ScanError, metadata_bytes};
@@ -60,9 +60,14 @@ impl Dump {
         Image::new(&self.bytes)
     }
 
-    /// Every page that has the magic of such a region.
-    pub(super) fn pages_of(&self, geometry: Geometry) -> impl Iterator<Item = u32> + '_ {
-        self.magics.iter().filter(move |(_, found)| **found == geometry).map(|(at, _)| *at)
+    /// Every page that has the magic of such a region, and what may be one that has lost it, because it lies between others.
+    pub(super) fn pages_of(&self, geometry: Geometry) -> BTreeSet<u32> {
+        let mut pages: BTreeSet<u32> =
+            self.magics.iter().filter(|(_, found)| **found == geometry).map(|(at, _)| *at).collect();
+        if let (Some(first), Some(last)) = (pages.first().copied(), pages.last().copied()) {
+            pages.extend((first..last).step_by(geometry.page() as usize));
+        }
+        pages
     }
 
     pub(super) fn region(&self, origin: Option<u32>) -> Region {

@@ -1,18 +1,15 @@
 //! Putting together what the scan shows: records with their bodies, pages with their counts, lanes with their counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pillarbox::scan::{BUFFER, Half, Item, Magic, Metadata, Page, Ring, Sight, Standing, State};
-use pillarbox::{Cause, DeviceId, Entry, Key};
+use pillarbox::scan::{BUFFER, Item, Magic, Metadata, Page, Ring, Sight, Standing, State};
+use pillarbox::{DeviceId, Key};
 
-use super::findings::{self, address};
+use super::findings;
 use super::region::{Dump, Region};
-use super::view::{
-    EntryView, Fate, Finding, FormerView, HalfView, Inspection, LaneView, PageHealth, PageView, RecordView,
-    RegionView, Totals, Where,
-};
+use super::told::{cause_name, entry_view, former_view, half_view, region_view, where_of};
+use super::view::{Fate, Finding, Inspection, LaneView, PageHealth, PageView, RecordView, Totals, Where};
 use crate::admin::IncarnationName;
-use crate::intake::reason_name;
 use crate::kinds::{Decoded, Kinds};
 use crate::moment::Moment;
 
@@ -30,11 +27,13 @@ pub(super) fn look(dump: &[u8], origin: Option<u32>, kinds: &Kinds) -> Inspectio
             findings::no_metadata(&why, at, &mut survey.problems);
             let mut image = dump.image(at % geometry.page(), geometry.page());
             let mut buffer = vec![0; BUFFER];
-            for page in dump.pages_of(geometry).filter(|page| origin.is_none_or(|origin| *page >= origin)) {
-                // A page with the magic that does not lie in the dump's raster cannot be read as one; its neighbours are.
-                let _ = image.survey_page(page, geometry, &mut buffer, |sight| survey.see(sight));
+            for page in dump.pages_of(geometry) {
+                // What is not wholly in the dump's raster cannot be read as a page; its neighbours are.
+                if origin.is_none_or(|origin| page >= origin) {
+                    let _ = image.survey_page(page, geometry, &mut buffer, |sight| survey.see(sight));
+                }
             }
-            survey.pages_alone()
+            survey.pages_alone(geometry.page())
         }
         Region::None => {
             findings::no_region(origin, dump.len, &mut survey.problems);
@@ -114,22 +113,29 @@ impl<'k> Survey<'k> {
             lanes,
             account: metadata.account.iter().map(entry_view).collect(),
             late,
-            former: metadata
-                .former
-                .iter()
-                .map(|former| FormerView {
-                    incarnation: IncarnationName(former.incarnation),
-                    issued: former.issued.to_vec(),
-                })
-                .collect(),
+            former: metadata.former.iter().map(former_view).collect(),
             metadata: halves.iter().map(half_view).collect(),
             ..self.end()
         }
     }
 
-    /// Of a region without metadata: its pages in the order in which they lie there, but for those that look like its metadata.
-    fn pages_alone(mut self) -> Inspection {
-        self.pages.retain(|page| page.state == "open" || page.pending + page.removed + page.strays > 0);
+    /// Of a region without metadata: its pages in the order in which they lie there, but for those that hold nothing and are not open.
+    /// They may be anything: its metadata, or no part of it.
+    fn pages_alone(mut self, page_len: u32) -> Inspection {
+        let is_other =
+            |page: &PageView| page.state != "open" && page.pending + page.removed + page.strays == 0;
+        let (others, pages): (Vec<PageView>, Vec<PageView>) = self.pages.into_iter().partition(is_other);
+        let others: BTreeSet<u64> = others.into_iter().map(|page| page.address).collect();
+        let is_in_other = |finding: &Finding| {
+            let at = finding.address.unwrap_or_default();
+            others.range(..=at).next_back().is_some_and(|start| at - start < u64::from(page_len))
+        };
+        // The first problem is that there are no metadata.
+        let mut problems = self.problems.into_iter();
+        let first = problems.next();
+        self.problems = first.into_iter().chain(problems.filter(|finding| !is_in_other(finding))).collect();
+        self.notes.retain(|finding| !is_in_other(finding));
+        self.pages = pages;
         findings::rings(&mut self);
         self.end()
     }
@@ -388,81 +394,5 @@ impl<'k> Survey<'k> {
     /// Every record with its key.
     pub(super) fn keyed(&self) -> impl Iterator<Item = (&RecordView, Key)> {
         self.records.iter().zip(self.keys.iter().copied())
-    }
-}
-
-fn where_of(ring: Ring) -> Where {
-    match ring {
-        Ring::Lane(lane) => Where::Lane(lane),
-        Ring::DeadLetters => Where::DeadLetters,
-        Ring::Unknown => Where::Unknown,
-    }
-}
-
-fn cause_name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Rejected => "rejected",
-        Cause::Expired => "expired",
-        Cause::Blocking => "blocking",
-    }
-}
-
-fn entry_view(entry: &Entry) -> EntryView {
-    EntryView {
-        incarnation: IncarnationName(entry.incarnation),
-        lane: entry.lane,
-        reason: reason_name(entry.reason),
-        first: entry.first,
-        count: entry.len,
-    }
-}
-
-fn half_view(half: &Half) -> HalfView {
-    HalfView {
-        address: half.address,
-        has_magic: half.magic == Magic::Exact,
-        snapshots: half.snapshots,
-        newest: half.newest,
-        broken: half.broken,
-        free: half.free,
-    }
-}
-
-fn region_view(origin: u32, metadata: &Metadata) -> RegionView {
-    let Metadata { geometry, layout, .. } = metadata;
-    RegionView {
-        device: layout.device.to_string(),
-        origin,
-        bytes: u64::from(layout.pages()) * u64::from(geometry.page()),
-        page: geometry.page(),
-        word: geometry.word(),
-        record_max: layout.record_max,
-        sequence: metadata.sequence,
-        incarnation: IncarnationName(metadata.incarnation),
-        boot: metadata.boot,
-        unfinished: metadata
-            .unfinished
-            .as_ref()
-            .map(|unfinished| findings::unfinished(unfinished, &layout.device)),
-        dead_letters: (layout.dead_letters.first, layout.dead_letters.pages),
-    }
-}
-
-impl std::fmt::Display for Where {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Lane(lane) => write!(f, "lane {lane}"),
-            Self::DeadLetters => f.write_str("the dead letters"),
-            Self::Unknown => f.write_str("an unknown ring"),
-        }
-    }
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.address {
-            Some(at) => write!(f, "{}: {}", address(at), self.says),
-            None => f.write_str(&self.says),
-        }
     }
 }
