@@ -1,12 +1,9 @@
 //! The program `pillarbox`: for now it serves.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use clap::Parser;
 use pillarbox_receiver::kinds::Kinds;
 use pillarbox_receiver::serve::{self, ServeSettings};
-use pillarbox_receiver::store::sqlite::SqliteStore;
+use pillarbox_receiver::store;
 
 #[derive(Parser)]
 enum Command {
@@ -21,7 +18,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let Command::Serve { listen, store } = Command::parse();
-    let store = SqliteStore::open(Path::new(&store))?;
+    let store = store::open(&store).await?;
     let settings = ServeSettings { listen, ..ServeSettings::default() };
-    serve::run(settings, Arc::new(store), Kinds::default()).await
+    serve::run(settings, store, Kinds::default()).await
 }

@@ -149,19 +149,41 @@ impl Postgres {
         String::from_utf8_lossy(&psql.stdout).trim_end().to_owned()
     }
 
+    /// Dumps a database, and restores the dump into another one.
+    ///
+    /// # Panics
+    /// If the server does not run, or refuses.
+    pub fn copy(&self, from: &str, to: &str) {
+        let dump = self.directory.join("dump.sql");
+        let run = |program: &str, how: &str, database: &str| {
+            let ran = Command::new(self.programs.join(program))
+                .args([how, &dump.to_string_lossy(), "--dbname", database])
+                .stdin(Stdio::null())
+                .output()
+                .unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
+            assert!(ran.status.success(), "{program}: {}", String::from_utf8_lossy(&ran.stderr).trim());
+        };
+        run("pg_dump", "--file", from);
+        run("psql", "--file", to);
+    }
+
     /// Kills the whole server, the postmaster and its children, between two instructions.
     pub fn kill(&self) {
         let mut server = self.server();
         let Some(mut postmaster) = server.postmaster.take() else { return };
         // A postmaster that stands still has no more children than those that are seen.
         send(postmaster.id(), Signal::STOP);
+        let deadline = Instant::now() + READY_WITHIN;
+        while stat(postmaster.id()).is_some_and(|stat| !"TZ".contains(stat.state)) {
+            assert!(Instant::now() < deadline, "a server process does not stand still");
+            std::thread::sleep(LOOK_AGAIN);
+        }
         let children = children_of(postmaster.id());
         send(postmaster.id(), Signal::KILL);
         children.iter().for_each(|&child| send(child, Signal::KILL));
         postmaster.wait().expect("it is our child");
         server.watchdog.release();
         // The children are somebody else's now; while one of them lives the server refuses to start again.
-        let deadline = Instant::now() + READY_WITHIN;
         while children.iter().any(|&child| is_alive(child)) {
             assert!(Instant::now() < deadline, "a killed server process does not go away");
             std::thread::sleep(LOOK_AGAIN);
