@@ -555,6 +555,8 @@ impl Concluded {
         let mut bytes = vec![0; ENVELOPE_MAX];
         let len = draft.encode(&mut bytes, to.keys, to.tag)?;
         bytes.truncate(len);
+        // It lives until its device has taken it, and a thousand others with it.
+        bytes.shrink_to_fit();
         Ok(bytes)
     }
 }

@@ -15,6 +15,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -105,7 +106,7 @@ pub enum MetricsAccess {
 /// A limit on everything that somebody else could make large or slow.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; more wait to be accepted.
+    /// Connections at a time; more wait to be accepted. Fewer where the operating system does not allow so many files.
     pub connections: usize,
     /// For a request's head, and for how long a connection may be idle.
     pub header_timeout: Duration,
@@ -128,7 +129,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 900,
+            connections: 4096,
             header_timeout: Duration::from_secs(15),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
@@ -141,6 +142,8 @@ impl Default for Limits {
     }
 }
 
+/// Files that are not clients' connections: the store's, its readers', the log's.
+const FILES_OF_OURS: usize = 100;
 /// How often the numbers of the fleet are looked up.
 const FLEET_EVERY: Duration = Duration::from_secs(5);
 /// How often old keys are forgotten, and how many in one transaction.
@@ -156,6 +159,7 @@ pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}: is another receiver running?", settings.listen))?;
+    let settings = ServeSettings { limits: within_files(settings.limits), ..settings };
     let app = App::new(store, kinds, settings, system_clock());
     let mut told =
         Told { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
@@ -191,6 +195,22 @@ impl Told {
             _ = self.interrupt.recv() => {}
         }
     }
+}
+
+/// A connection is a file. The soft limit is for programs that cannot handle more than 1024, so it is raised to the hard one; if that
+/// is too low as well, fewer are served, so that the store never finds that it cannot open one.
+fn within_files(limits: Limits) -> Limits {
+    let allowed = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: allowed.maximum, ..allowed };
+    let current = if setrlimit(Resource::Nofile, raised).is_ok() { raised.current } else { allowed.current };
+    let files = current.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    let connections = limits.connections.min(files.saturating_sub(FILES_OF_OURS)).max(1);
+    if connections < limits.connections {
+        tracing::warn!(
+            "only {connections} connections are served at a time: the limit of open files is {files}; raise it (ulimit -n, LimitNOFILE)"
+        );
+    }
+    Limits { connections, ..limits }
 }
 
 /// Serves on this socket until `stop` says so; then what is in flight is finished.
