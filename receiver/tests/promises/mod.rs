@@ -7,6 +7,7 @@ mod keys;
 mod log;
 mod names;
 mod times;
+mod tls;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -134,3 +134,44 @@ async fn commits_are_durable_whatever_the_server_is_used_to() {
     });
     assert_eq!(seen, "on");
 }
+
+/// A row that leaves its page with every batch would leave a dead entry in every index, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_changes_with_every_batch_stays_in_its_page() {
+    let fresh = Fresh::postgres().await;
+    let mut work = Vec::new();
+    for n in 0..20 {
+        let device = fresh.device(&format!("meter-{n}")).await;
+        work.push(tokio::spawn(async move {
+            for first in 0..50 {
+                let mut post = device.batch(first..first + 2);
+                post.head.issued += first % 4;
+                device.take(&post).await;
+            }
+        }));
+    }
+    for work in work {
+        work.await.expect("it does not panic");
+    }
+    let (url, sql) = (
+        fresh.name.clone(),
+        "SELECT sum(n_tup_upd), sum(n_tup_hot_upd) FROM pg_stat_user_tables \
+                       WHERE relname IN ('lanes', 'shards')",
+    );
+    // A connection tells what it has counted when it ends.
+    drop(fresh);
+    let told = || Postgres::shared().query(&url, sql);
+    let mut counted = String::new();
+    for _ in 0..100 {
+        counted = tokio::task::block_in_place(told);
+        let updated = counted.split('|').next().and_then(|count| count.parse::<u64>().ok());
+        if updated.is_some_and(|count| count > 1000) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let (updated, in_place) = counted.split_once('|').expect("there are two numbers");
+    let (updated, in_place): (u64, u64) =
+        (updated.parse().expect("a number"), in_place.parse().expect("a number"));
+    assert!(updated > 1000 && in_place * 10 > updated * 9, "{in_place} of {updated} updates");
+}

@@ -31,7 +31,10 @@ pub(super) enum Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::OfAll(error)
+        match error {
+            StoreError::Unavailable(_) => Self::OfAll(error),
+            _ => Self::OfOne(error),
+        }
     }
 }
 
