@@ -120,7 +120,8 @@ async fn sqlite(storage: Storage, batch: usize, effort: Effort) -> Tally {
         tally.records += rounds * SENDERS * batch;
         tally.ours += ours.take(batch, rounds * SENDERS).await;
         let posts = posts_of(&mut peers, batch, rounds);
-        tally.peer += time(|| posts.iter().for_each(|post| naive_sqlite::take(&mut peer, &[post.clone()])));
+        tally.peer +=
+            time(|| posts.iter().for_each(|post| naive_sqlite::take(&mut peer, std::slice::from_ref(post))));
         let posts = posts_of(&mut grouped_peers, batch, rounds);
         tally.grouped +=
             time(|| posts.chunks(SENDERS).for_each(|posts| naive_sqlite::take(&mut grouped, posts)));
