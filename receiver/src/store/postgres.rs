@@ -1,6 +1,7 @@
 //! PostgreSQL: as many receivers as one likes on one database. A few connections write and commit for everybody who waits; others
 //! read.
 
+mod asides;
 mod clients;
 mod connect;
 mod copy;

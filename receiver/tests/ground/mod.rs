@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pillarbox::DeviceKey;
-use pillarbox_receiver::store::postgres::PostgresStore;
-use pillarbox_receiver::store::sqlite::SqliteStore;
-use pillarbox_receiver::store::{Change, Position, RecordQuery, Row, Source, Store};
+use pillarbox_receiver::store::{self, Change, Position, RecordQuery, Row, Source, Store};
 use receiver_testkit::{Drained, FaultyProxy, Fleet, Habits, Program, Running, State};
 
 /// A drain that takes longer is a receiver that does not recover.
@@ -17,10 +14,7 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(120);
 
 /// The store of this name, as the program would open it.
 pub(crate) async fn open(store: &str) -> Arc<dyn Store> {
-    if store.starts_with("postgres://") {
-        return Arc::new(PostgresStore::open(store).await.expect("PostgreSQL runs"));
-    }
-    Arc::new(SqliteStore::open(Path::new(store)).expect("there is room"))
+    store::open(store).await.expect("there is room")
 }
 
 /// A receiver that runs.

@@ -1,7 +1,7 @@
 //! What batches have changed, on its way into the database: each table with one statement, whatever the number of batches. The log is the
 //! last, so that its shards are locked for as short as can be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 
@@ -12,10 +12,11 @@ use futures_util::SinkExt;
 use pillarbox::Key;
 use tokio_postgres::{CopyInSink, Error, Statement};
 
+use super::asides::{self, Asides};
 use super::copy::{COPY, Rows};
 use super::take::{Attempt, Known};
 use super::{Parameters, bits, narrow};
-use crate::intake::{Arrival, Aside, Incarnation, LaneState, Scene};
+use crate::intake::{Arrival, Incarnation, LaneState, Scene};
 use crate::store::kept::{Run, pack_report, runs};
 use crate::store::{Position, Result, StoreError};
 
@@ -34,44 +35,35 @@ pub(super) struct Stored<'p> {
     pub(super) records: Vec<&'p Arrival>,
 }
 
-/// Device, key and fingerprint.
-type AsideName = (i64, Key, [u8; 16]);
-
-/// What is kept aside from now on, and what no longer is.
-#[derive(Default)]
-pub(super) struct Asides<'p> {
-    kept: BTreeMap<AsideName, KeptAside<'p>>,
-    released: BTreeSet<AsideName>,
-}
-
-struct KeptAside<'p> {
-    /// Its place among them.
-    n: usize,
-    aside: Aside,
-    record: &'p Arrival,
-    received_ms: u64,
-}
-
-impl<'p> Asides<'p> {
-    /// What is in quarantine and then turns out to be more is no longer in quarantine; never the other way round.
-    pub(super) fn keep(&mut self, device: i64, aside: Aside, record: &'p Arrival, received_ms: u64) {
-        let n = self.kept.len();
-        let kept = self.kept.entry((device, record.key, record.fingerprint()));
-        let kept = kept.or_insert(KeptAside { n, aside, record, received_ms });
-        if kept.aside == Aside::Quarantined {
-            kept.aside = aside;
-        }
-    }
-
-    /// Out of the quarantine comes what is stored after all.
-    pub(super) fn release(&mut self, device: i64, record: &Arrival) {
-        let name = (device, record.key, record.fingerprint());
-        if self.kept.get(&name).is_some_and(|kept| kept.aside == Aside::Quarantined) {
-            self.kept.remove(&name);
-        }
-        self.released.insert(name);
-    }
-}
+const DEVICES: &str = "UPDATE devices SET current_incarnation = new.current, stale = new.stale, conflicts = new.conflicts, \
+                       interleavings = new.interleavings, has_asides = new.has_asides \
+                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) \
+                       AS new (id, current, stale, conflicts, interleavings, has_asides) WHERE devices.id = new.id";
+const PROMOTE: &str = "UPDATE devices SET secret = next_secret, next_secret = NULL \
+                       WHERE id = ANY($1::bigint[]) AND next_secret IS NOT NULL";
+const INCARNATIONS: &str = "INSERT INTO incarnations (device, incarnation, boot, nonce, started_ms, first_heard_ms, is_fenced, \
+                            is_given_up) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], \
+                            $5::bigint[], $6::bigint[], $7::boolean[], $8::boolean[]) \
+                            ON CONFLICT (device, incarnation) DO UPDATE SET boot = excluded.boot, nonce = excluded.nonce, \
+                            started_ms = excluded.started_ms, is_given_up = excluded.is_given_up";
+const LANES: &str = "INSERT INTO lanes (device, incarnation, lane, books, heard_ms, mark, mark_ms, clock_offset_ms, report_ms, \
+                     report, pending, unexplained, lost) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], \
+                     $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[], \
+                     $11::bigint[], $12::bigint[], $13::bigint[]) ON CONFLICT (device, incarnation, lane) DO UPDATE SET \
+                     books = excluded.books, heard_ms = excluded.heard_ms, mark = excluded.mark, mark_ms = excluded.mark_ms, \
+                     clock_offset_ms = excluded.clock_offset_ms, report_ms = excluded.report_ms, report = excluded.report, \
+                     pending = excluded.pending, unexplained = excluded.unexplained, lost = excluded.lost";
+const BOOTS: &str = "INSERT INTO boots (device, incarnation, boot, after_ms, started_ms) SELECT * FROM unnest($1::bigint[], \
+                     $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
+                     ON CONFLICT (device, incarnation, boot) DO UPDATE SET started_ms = excluded.started_ms";
+/// Everybody locks shards in their order: the update begins when all of them are had.
+const SHARDS: &str = "WITH locked AS (SELECT shard FROM shards WHERE shard = ANY($1::integer[]) ORDER BY shard \
+                          FOR NO KEY UPDATE) \
+                      UPDATE shards SET head = head + new.count FROM unnest($1::integer[], $2::bigint[]) AS new (shard, count) \
+                      WHERE shards.shard = new.shard AND (SELECT count(*) FROM locked) > 0 \
+                      RETURNING shards.shard, shards.head - new.count";
+const RUNS: &str = "INSERT INTO runs (device, incarnation, lane, first, len, position) SELECT * FROM unnest($1::bigint[], \
+                    $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[])";
 
 /// The statements that write.
 pub(super) struct Statements {
@@ -80,8 +72,7 @@ pub(super) struct Statements {
     incarnations: Statement,
     lanes: Statement,
     boots: Statement,
-    release: Statement,
-    keep: Statement,
+    asides: asides::Statements,
     shards: Statement,
     copy: Statement,
     runs: Statement,
@@ -89,62 +80,16 @@ pub(super) struct Statements {
 
 impl Statements {
     pub(super) async fn prepare(client: &Object) -> Result<Self> {
-        let devices = "UPDATE devices SET current_incarnation = new.current, stale = new.stale, conflicts = new.conflicts, \
-                       interleavings = new.interleavings, has_asides = new.has_asides \
-                       FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::boolean[]) \
-                       AS new (id, current, stale, conflicts, interleavings, has_asides) WHERE devices.id = new.id";
-        let promote = "UPDATE devices SET secret = next_secret, next_secret = NULL \
-                       WHERE id = ANY($1::bigint[]) AND next_secret IS NOT NULL";
-        let incarnations = "INSERT INTO incarnations (device, incarnation, boot, nonce, started_ms, first_heard_ms, is_fenced, \
-                            is_given_up) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], \
-                            $5::bigint[], $6::bigint[], $7::boolean[], $8::boolean[]) \
-                            ON CONFLICT (device, incarnation) DO UPDATE SET boot = excluded.boot, nonce = excluded.nonce, \
-                            started_ms = excluded.started_ms, is_given_up = excluded.is_given_up";
-        let lanes = "INSERT INTO lanes (device, incarnation, lane, books, heard_ms, mark, mark_ms, clock_offset_ms, report_ms, \
-                     report, pending, unexplained, lost) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::integer[], \
-                     $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[], \
-                     $11::bigint[], $12::bigint[], $13::bigint[]) ON CONFLICT (device, incarnation, lane) DO UPDATE SET \
-                     books = excluded.books, heard_ms = excluded.heard_ms, mark = excluded.mark, mark_ms = excluded.mark_ms, \
-                     clock_offset_ms = excluded.clock_offset_ms, report_ms = excluded.report_ms, report = excluded.report, \
-                     pending = excluded.pending, unexplained = excluded.unexplained, lost = excluded.lost";
-        let boots = "INSERT INTO boots (device, incarnation, boot, after_ms, started_ms) SELECT * FROM unnest($1::bigint[], \
-                     $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
-                     ON CONFLICT (device, incarnation, boot) DO UPDATE SET started_ms = excluded.started_ms";
-        let release = "DELETE FROM asides USING unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bytea[]) \
-                       AS stored (device, incarnation, lane, counter, fingerprint) WHERE asides.device = stored.device \
-                       AND asides.incarnation = stored.incarnation AND asides.lane = stored.lane \
-                       AND asides.counter = stored.counter AND asides.fingerprint = stored.fingerprint AND aside = 1";
-        let keep = "WITH arrived AS (UPDATE arrivals SET head = head + cardinality($1::bigint[]) \
-                        RETURNING head - cardinality($1::bigint[]) AS head) \
-                    INSERT INTO asides (id, device, incarnation, lane, counter, fingerprint, aside, kind, boot, uptime_ms, \
-                        wall_ms, received_ms, body) \
-                    SELECT arrived.head + n, device, incarnation, lane, counter, fingerprint, aside, kind, boot, uptime_ms, \
-                        wall_ms, received_ms, body \
-                    FROM arrived, unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[], $5::bytea[], $6::integer[], \
-                        $7::integer[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bytea[]) WITH ORDINALITY \
-                        AS new (device, incarnation, lane, counter, fingerprint, aside, kind, boot, uptime_ms, wall_ms, \
-                        received_ms, body, n) \
-                    ON CONFLICT (device, incarnation, lane, counter, fingerprint) DO UPDATE SET aside = excluded.aside \
-                        WHERE asides.aside = 1";
-        // Everybody locks shards in their order: the update begins when all of them are had.
-        let shards = "WITH locked AS (SELECT shard FROM shards WHERE shard = ANY($1::integer[]) ORDER BY shard \
-                          FOR NO KEY UPDATE) \
-                      UPDATE shards SET head = head + new.count FROM unnest($1::integer[], $2::bigint[]) AS new (shard, count) \
-                      WHERE shards.shard = new.shard AND (SELECT count(*) FROM locked) > 0 \
-                      RETURNING shards.shard, shards.head - new.count";
-        let runs = "INSERT INTO runs (device, incarnation, lane, first, len, position) SELECT * FROM unnest($1::bigint[], \
-                    $2::bigint[], $3::integer[], $4::bigint[], $5::bigint[], $6::bigint[])";
         Ok(Self {
-            devices: client.prepare_cached(devices).await?,
-            promote: client.prepare_cached(promote).await?,
-            incarnations: client.prepare_cached(incarnations).await?,
-            lanes: client.prepare_cached(lanes).await?,
-            boots: client.prepare_cached(boots).await?,
-            release: client.prepare_cached(release).await?,
-            keep: client.prepare_cached(keep).await?,
-            shards: client.prepare_cached(shards).await?,
+            devices: client.prepare_cached(DEVICES).await?,
+            promote: client.prepare_cached(PROMOTE).await?,
+            incarnations: client.prepare_cached(INCARNATIONS).await?,
+            lanes: client.prepare_cached(LANES).await?,
+            boots: client.prepare_cached(BOOTS).await?,
+            asides: asides::Statements::prepare(client).await?,
+            shards: client.prepare_cached(SHARDS).await?,
             copy: client.prepare_cached(COPY).await?,
-            runs: client.prepare_cached(runs).await?,
+            runs: client.prepare_cached(RUNS).await?,
         })
     }
 }
@@ -164,7 +109,7 @@ pub(super) async fn save(
         save_lanes(client, &statements.lanes, &devices),
         save_boots(client, &statements.boots, &devices),
     );
-    let asides = save_asides(client, statements, &changed.asides);
+    let asides = changed.asides.save(client, &statements.asides);
     if changed.stored.is_empty() {
         let ((devices, incarnations, lanes, boots), asides, committed) =
             join3(books, asides, client.batch_execute("COMMIT")).await;
@@ -185,10 +130,13 @@ pub(super) async fn save(
 }
 
 type Devices<'k> = Vec<(i64, &'k Known)>;
-type Written = std::result::Result<(), Error>;
+pub(super) type Written = std::result::Result<(), Error>;
 
 /// Sends a statement when it is first polled, if there is anything to write.
-async fn when(is_needed: bool, sent: impl Future<Output = std::result::Result<u64, Error>>) -> Written {
+pub(super) async fn when(
+    is_needed: bool,
+    sent: impl Future<Output = std::result::Result<u64, Error>>,
+) -> Written {
     if is_needed { sent.await.map(drop) } else { Ok(()) }
 }
 
@@ -300,15 +248,15 @@ async fn save_boots(client: &Object, statement: &Statement, devices: &Devices<'_
 
 /// Keys as columns.
 #[derive(Default)]
-struct Keys {
-    devices: Vec<i64>,
-    incarnations: Vec<i64>,
-    lanes: Vec<i32>,
-    counters: Vec<i64>,
+pub(super) struct Keys {
+    pub(super) devices: Vec<i64>,
+    pub(super) incarnations: Vec<i64>,
+    pub(super) lanes: Vec<i32>,
+    pub(super) counters: Vec<i64>,
 }
 
 impl Keys {
-    fn of(keys: impl Iterator<Item = (i64, Key)>) -> Self {
+    pub(super) fn of(keys: impl Iterator<Item = (i64, Key)>) -> Self {
         let mut columns = Self::default();
         for (device, Key { incarnation, lane, counter }) in keys {
             columns.devices.push(device);
@@ -318,53 +266,6 @@ impl Keys {
         }
         columns
     }
-}
-
-async fn save_asides(client: &Object, statements: &Statements, asides: &Asides<'_>) -> Written {
-    let (release, keep) = join(
-        release(client, &statements.release, &asides.released),
-        keep(client, &statements.keep, &asides.kept),
-    )
-    .await;
-    release.and(keep)
-}
-
-async fn release(client: &Object, statement: &Statement, released: &BTreeSet<AsideName>) -> Written {
-    let keys = Keys::of(released.iter().map(|(device, key, _)| (*device, *key)));
-    let fingerprints: Vec<&[u8]> = released.iter().map(|(.., fingerprint)| &fingerprint[..]).collect();
-    let parameters: Parameters<'_> =
-        &[&keys.devices, &keys.incarnations, &keys.lanes, &keys.counters, &fingerprints];
-    when(!released.is_empty(), client.execute(statement, parameters)).await
-}
-
-async fn keep(client: &Object, statement: &Statement, kept: &BTreeMap<AsideName, KeptAside<'_>>) -> Written {
-    let mut kept: Vec<(&AsideName, &KeptAside<'_>)> = kept.iter().collect();
-    kept.sort_by_key(|(_, kept)| kept.n);
-    let keys = Keys::of(kept.iter().map(|((device, key, _), _)| (*device, *key)));
-    let fingerprints: Vec<&[u8]> = kept.iter().map(|((.., fingerprint), _)| &fingerprint[..]).collect();
-    let asides: Vec<i32> = kept.iter().map(|(_, it)| it.aside as i32).collect();
-    let kinds: Vec<i32> = kept.iter().map(|(_, it)| it.record.kind.into()).collect();
-    let boots: Vec<i64> = kept.iter().map(|(_, it)| it.record.time.boot.into()).collect();
-    let uptimes: Vec<i64> = kept.iter().map(|(_, it)| it.record.time.uptime_ms as i64).collect();
-    let walls: Vec<Option<i64>> =
-        kept.iter().map(|(_, it)| it.record.time.wall_ms.map(|ms| ms as i64)).collect();
-    let received: Vec<i64> = kept.iter().map(|(_, it)| it.received_ms as i64).collect();
-    let bodies: Vec<&[u8]> = kept.iter().map(|(_, it)| &it.record.body[..]).collect();
-    let parameters: Parameters<'_> = &[
-        &keys.devices,
-        &keys.incarnations,
-        &keys.lanes,
-        &keys.counters,
-        &fingerprints,
-        &asides,
-        &kinds,
-        &boots,
-        &uptimes,
-        &walls,
-        &received,
-        &bodies,
-    ];
-    when(!kept.is_empty(), client.execute(statement, parameters)).await
 }
 
 /// Locks the shards, and gives the first place in each that is nobody's yet.
