@@ -73,13 +73,16 @@ pub struct Post {
     pub with: SecretUsed,
 }
 
+/// What tells a secret from others without being one.
+pub type SecretPrint = [u8; 16];
+
 /// Which of a device's secrets a batch was tagged with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretUsed {
     /// The one that it has had.
     Current,
-    /// The one that is to take its place: now it does.
-    Next,
+    /// The one that is to take its place, if it still is that one: then now it does.
+    Next(SecretPrint),
 }
 
 impl Post {

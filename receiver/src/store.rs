@@ -13,7 +13,7 @@ use pillarbox::wire::{Secret, TagKeys};
 use pillarbox::{DeviceId, DeviceKey, Timestamp};
 use sha2::{Digest, Sha256};
 
-use crate::intake::{Aside, Concluded, LaneState, Post};
+use crate::intake::{Aside, Concluded, LaneState, Post, SecretPrint};
 
 /// Why a store did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -72,8 +72,8 @@ pub struct Door {
     pub id: i64,
     /// Its keys.
     pub keys: TagKeys,
-    /// The keys that will take their place when they are first used.
-    pub next_keys: Option<TagKeys>,
+    /// The keys that will take their place when they are first used, and what tells their secret from others.
+    pub next: Option<(TagKeys, SecretPrint)>,
     /// It may not come in any more.
     pub is_revoked: bool,
 }

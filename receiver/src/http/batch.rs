@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::problem::Problem;
 use super::{App, STORE_RETRY_AFTER_S, body};
-use crate::intake::{AnswerTo, Concluded, Post, SecretUsed};
+use crate::intake::{AnswerTo, Concluded, Post, SecretPrint, SecretUsed};
 use crate::store::{Door, StoreError};
 
 /// Nobody's secret. What is checked with it is refused whatever comes out: it is there so that refusing takes the same work.
@@ -94,18 +94,18 @@ struct Proof {
 /// the same work: keys, and two tags.
 fn prove(door: Option<Door>, envelope: &[u8]) -> Option<Proof> {
     let (is_let_in, device, keys, next) = match door {
-        Some(door) => (!door.is_revoked, door.id, door.keys, door.next_keys),
+        Some(door) => (!door.is_revoked, door.id, door.keys, door.next),
         None => (false, 0, TagKeys::new(&NOBODY), None),
     };
     if let (Some(tag), true) = (keys.verify_batch(envelope), is_let_in) {
         return Some(Proof { device, keys, tag, with: SecretUsed::Current });
     }
-    let (is_let_in, keys) = match next {
+    let (is_let_in, (keys, print)) = match next {
         Some(next) => (is_let_in, next),
-        None => (false, keys),
+        None => (false, (keys, SecretPrint::default())),
     };
     let tag = keys.verify_batch(envelope)?;
-    is_let_in.then_some(Proof { device, keys, tag, with: SecretUsed::Next })
+    is_let_in.then_some(Proof { device, keys, tag, with: SecretUsed::Next(print) })
 }
 
 /// Counts what became of a batch, and says so where somebody should look.

@@ -1,11 +1,43 @@
 //! What both databases keep in one form, and make the same of: reports, runs of the log, clients' keys, rows as they are read.
 
 use pillarbox::{DeviceId, Key, Timestamp};
+use sha2::{Digest, Sha256};
 
 use super::{
     Claim, Claimed, KeyState, Position, RecordQuery, Result, Row, RowTime, Source, StoreError, shard_of,
 };
-use crate::intake::Aside;
+use crate::intake::{Aside, SecretPrint, SecretUsed};
+
+/// What tells a secret from others.
+pub(super) fn secret_print(secret: &[u8]) -> SecretPrint {
+    let digest = Sha256::digest(secret);
+    std::array::from_fn(|n| digest.get(n).copied().unwrap_or_default())
+}
+
+/// Which secrets a device has while a batch of it is taken: between the door and here they may have changed.
+pub(super) struct Secrets {
+    current: SecretPrint,
+    next: Option<SecretPrint>,
+}
+
+impl Secrets {
+    pub(super) fn new(current: &[u8], next: Option<&[u8]>) -> Self {
+        Self { current: secret_print(current), next: next.map(secret_print) }
+    }
+
+    /// Notes which one a batch was tagged with; says whether the next one takes the place of the current one with it.
+    pub(super) fn are_used(&mut self, with: SecretUsed) -> Result<bool> {
+        let SecretUsed::Next(print) = with else { return Ok(false) };
+        if let Some(next) = self.next.take_if(|next| *next == print) {
+            self.current = next;
+            return Ok(true);
+        }
+        match self.current == print {
+            true => Ok(false),
+            false => Err(StoreError::NotFound("the device has another secret by now".into())),
+        }
+    }
+}
 
 /// A report as it is stored: numbers of four bytes, the lowest first.
 pub(super) fn pack_report(report: &[u32]) -> Vec<u8> {

@@ -195,7 +195,11 @@ async fn a_new_secret_takes_the_old_ones_place_when_it_is_used(fresh: Fresh) {
     let device = fresh.device("meter").await;
     let door = || async {
         let door = fresh.store.door(&device.name).await.expect("it is sound").expect("it was added");
-        (tag_of(&door.keys), door.next_keys.as_ref().map(tag_of))
+        (tag_of(&door.keys), door.next.as_ref().map(|(keys, _)| tag_of(keys)))
+    };
+    let print = || async {
+        let door = fresh.store.door(&device.name).await.expect("it is sound").expect("it was added");
+        door.next.expect("it has a next one").1
     };
     let of = |secret| tag_of(&TagKeys::new(&Secret::new(secret)));
     fresh.store.change(Change::Rotate(device.name.clone(), [8; 32]), NOW).await.expect("it is there");
@@ -203,7 +207,13 @@ async fn a_new_secret_takes_the_old_ones_place_when_it_is_used(fresh: Fresh) {
     device.take(&device.batch(0..1)).await;
     assert_eq!(door().await, (of(SECRET), Some(of([8; 32]))), "the old one was used");
     let mut post = device.batch(1..2);
-    post.with = SecretUsed::Next;
+    post.with = SecretUsed::Next(print().await);
+    // Another secret takes its place between the door and here: it must not become the device's, which does not have it.
+    fresh.store.change(Change::Rotate(device.name.clone(), [9; 32]), NOW).await.expect("it is there");
+    let refused = fresh.store.take(device.id, Arc::new(post.clone())).await;
+    assert!(matches!(refused, Err(StoreError::NotFound(_))), "{refused:?}");
+    assert_eq!(door().await, (of(SECRET), Some(of([9; 32]))));
+    fresh.store.change(Change::Rotate(device.name.clone(), [8; 32]), NOW).await.expect("it is there");
     device.take(&post).await;
     assert_eq!(door().await, (of([8; 32]), None));
     device.take(&post).await;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deadpool_postgres::Object;
-use embassy_futures::join::join;
+use futures_util::future::join;
 use pillarbox::Key;
 use tokio_postgres::Statement;
 

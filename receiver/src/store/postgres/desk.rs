@@ -8,7 +8,7 @@ use super::take::{LANE_COLUMNS, LANE_WIDTH, read_lane};
 use super::{Parameters, all, bits, column, first, one, option_bits, option_wide, run, wide};
 use crate::store::{
     Change, Device, DeviceQuery, Door, Fleet, IncarnationRow, LaneRow, Result, Role, StoreError, TokenRow,
-    tag_keys,
+    kept::secret_print, tag_keys,
 };
 
 pub(super) async fn door(client: &Object, device: &DeviceId) -> Result<Option<Door>> {
@@ -18,7 +18,9 @@ pub(super) async fn door(client: &Object, device: &DeviceId) -> Result<Option<Do
         Ok(Door {
             id: column(row, 0)?,
             keys: tag_keys(column(row, 1)?)?,
-            next_keys: next.map(tag_keys).transpose()?,
+            next: next
+                .map(|secret| Ok::<_, StoreError>((tag_keys(secret)?, secret_print(secret))))
+                .transpose()?,
             is_revoked: column(row, 3)?,
         })
     })

@@ -7,8 +7,8 @@ use std::pin::pin;
 
 use bytes::Bytes;
 use deadpool_postgres::Object;
-use embassy_futures::join::{join, join3, join4};
 use futures_util::SinkExt;
+use futures_util::future::{join, join3, join4};
 use pillarbox::Key;
 use tokio_postgres::{CopyInSink, Error, Statement};
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use deadpool_postgres::Object;
-use embassy_futures::join::{join, join3};
+use futures_util::future::{join, join3};
 use pillarbox::{Key, Timestamp};
 use tokio_postgres::{Row as SqlRow, Statement};
 
@@ -14,10 +14,9 @@ use super::writer::Job;
 use super::{bits, column, narrow, option_bits, option_wide, wide};
 use crate::books::Books;
 use crate::intake::{
-    Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneState, Outcome, Post, Scene,
-    SecretUsed, judge,
+    Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneState, Outcome, Post, Scene, judge,
 };
-use crate::store::kept::unpack_report;
+use crate::store::kept::{Secrets, unpack_report};
 use crate::store::{Result, StoreError, shard_of};
 
 /// Why a transaction came to nothing.
@@ -63,7 +62,7 @@ pub(super) struct Statements {
 
 /// Locks the devices in the order of their numbers, which is everybody's order.
 const LOCK: &str = "SELECT id, current_incarnation, stale, conflicts, interleavings, has_asides, revoked_ms IS NOT NULL, \
-                    next_secret IS NOT NULL, meta.epoch, meta.renewals FROM devices, meta WHERE id = ANY($1::bigint[]) \
+                    secret, next_secret, meta.epoch, meta.renewals FROM devices, meta WHERE id = ANY($1::bigint[]) \
                     ORDER BY id FOR NO KEY UPDATE OF devices";
 
 /// The columns that [`read_lane`] reads, and how many they are.
@@ -122,7 +121,7 @@ pub(super) fn read_lane(row: &SqlRow, at: usize) -> Result<(u8, LaneState)> {
 pub(super) struct Known {
     pub(super) before: Scene,
     pub(super) scene: Scene,
-    has_next_secret: bool,
+    secrets: Secrets,
     /// Its new secret was used.
     pub(super) is_promoted: bool,
     /// When incarnations were first heard of in this transaction.
@@ -138,8 +137,10 @@ pub(super) async fn take(
     jobs: &[Job],
 ) -> Attempt<Vec<Result<Concluded>>> {
     let mut devices = load(client, statements, server, jobs).await?;
-    let judged: Vec<Result<Judged<'_>>> =
-        jobs.iter().map(|job| Known::of(&mut devices, job).map(|known| known.judge(&job.post))).collect();
+    let judged: Vec<Result<Judged<'_>>> = jobs
+        .iter()
+        .map(|job| Known::of(&mut devices, job).and_then(|known| known.judge(&job.post)))
+        .collect();
     let mut conclusion = Conclusion {
         found: look_up(client, statements, jobs, &judged).await?,
         logged: HashMap::new(),
@@ -180,7 +181,7 @@ async fn load(
     begun?;
     let mut devices = BTreeMap::new();
     for row in &locked? {
-        server.named.note(bits(row, 9)?, bits(row, 8)?);
+        server.named.note(bits(row, 10)?, bits(row, 9)?);
         devices.insert(column(row, 0)?, read_device(row));
     }
     for row in &loaded? {
@@ -213,7 +214,7 @@ fn read_device(row: &SqlRow) -> Result<Known> {
     Ok(Known {
         before: Scene::default(),
         scene,
-        has_next_secret: column(row, 7)?,
+        secrets: Secrets::new(column(row, 7)?, column(row, 8)?),
         is_promoted: false,
         heard_of_ms: BTreeMap::new(),
         boots: BTreeMap::new(),
@@ -253,8 +254,8 @@ impl Known {
     }
 
     /// Judges a batch; the next one of its device finds everything as if this one had been committed.
-    fn judge<'p>(&mut self, post: &'p Post) -> Judged<'p> {
-        self.is_promoted |= post.with == SecretUsed::Next && self.has_next_secret;
+    fn judge<'p>(&mut self, post: &'p Post) -> Result<Judged<'p>> {
+        self.is_promoted |= self.secrets.are_used(post.with)?;
         let judged = judge(&mut self.scene, post);
         self.scene.refresh();
         for name in self.scene.incarnations.keys() {
@@ -265,7 +266,7 @@ impl Known {
                 self.boots.get(&(boot.incarnation, boot.boot)).map_or(boot.after_ms, |first| first.after_ms);
             self.boots.insert((boot.incarnation, boot.boot), BootNote { after_ms, ..boot });
         }
-        judged
+        Ok(judged)
     }
 }
 

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row as SqlRow};
 use super::{all, bits, first, number, option_bits, take};
 use crate::store::{
     Change, Device, DeviceQuery, Door, Fleet, IncarnationRow, LaneRow, Result, Role, StoreError, TokenRow,
-    tag_keys,
+    kept::secret_print, tag_keys,
 };
 
 pub(super) fn door(connection: &Connection, device: &DeviceId) -> Result<Option<Door>> {
@@ -16,7 +16,9 @@ pub(super) fn door(connection: &Connection, device: &DeviceId) -> Result<Option<
         Ok(Door {
             id: row.get(0)?,
             keys: tag_keys(&row.get::<_, Vec<u8>>(1)?)?,
-            next_keys: next.map(|secret| tag_keys(&secret)).transpose()?,
+            next: next
+                .map(|secret| Ok::<_, StoreError>((tag_keys(&secret)?, secret_print(&secret))))
+                .transpose()?,
             is_revoked: row.get(3)?,
         })
     })

@@ -10,9 +10,9 @@ use super::{all, bits, first, option_bits};
 use crate::books::Books;
 use crate::intake::{
     Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post,
-    Scene, SecretUsed, judge,
+    Scene, judge,
 };
-use crate::store::kept::{pack_report, unpack_report};
+use crate::store::kept::{Secrets, pack_report, unpack_report};
 use crate::store::{Position, Result, StoreError};
 
 /// Takes a batch. Must be in a transaction.
@@ -34,7 +34,7 @@ pub(super) fn take(connection: &Connection, shards: u16, device: i64, post: &Pos
 
 fn load(connection: &Connection, device: i64, post: &Post) -> Result<Scene> {
     let sql = "SELECT current_incarnation, stale, conflicts, interleavings, has_asides, revoked_ms IS NOT NULL, \
-               next_secret IS NOT NULL FROM devices WHERE id = ?";
+               secret, next_secret FROM devices WHERE id = ?";
     let found = first(connection, sql, [device], |row| {
         let scene = Scene {
             current: row.get(0)?,
@@ -44,12 +44,13 @@ fn load(connection: &Connection, device: i64, post: &Post) -> Result<Scene> {
             has_asides: row.get(4)?,
             ..Scene::default()
         };
-        Ok((scene, row.get::<_, bool>(5)?, row.get::<_, bool>(6)?))
+        let secrets = Secrets::new(&row.get::<_, Vec<u8>>(6)?, row.get::<_, Option<Vec<u8>>>(7)?.as_deref());
+        Ok((scene, row.get::<_, bool>(5)?, secrets))
     })?;
-    let Some((mut scene, false, has_next)) = found else {
+    let Some((mut scene, false, mut secrets)) = found else {
         return Err(StoreError::NotFound("the device may not come in any more".into()));
     };
-    if post.with == SecretUsed::Next && has_next {
+    if secrets.are_used(post.with)? {
         let sql = "UPDATE devices SET secret = next_secret, next_secret = NULL WHERE id = ?";
         connection.prepare_cached(sql)?.execute([device])?;
     }
