@@ -29,7 +29,7 @@ async fn what_is_in_flight_is_finished_and_nothing_else_is_begun() {
         let authority = Authority::new();
         let acceptor = (over == Over::Tls)
             .then(|| serve::acceptor(&authority.files(directory.path(), "ours")).expect("they are good"));
-        let ground = Ground::sqlite();
+        let ground = Ground::sqlite().await;
         let gate = Gate::new(&ground.store, Closed::Complete);
         let mut served = Served::over(gate.clone(), acceptor, START_MS, |_| {}).await;
         let token = ground.token(Role::Client, Some("acme")).await;
@@ -76,7 +76,7 @@ async fn what_is_in_flight_is_finished_and_nothing_else_is_begun() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_in_flight_is_finished_too() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let gate = Gate::new(&ground.store, Closed::Take);
     let mut served = Served::with(gate.clone(), |_| {}).await;
     let device = Speaker::new("meter-1", 1);
@@ -98,7 +98,7 @@ async fn a_batch_in_flight_is_finished_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_never_ends_does_not_keep_the_receiver_from_stopping() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let gate = Gate::new(&ground.store, Closed::Complete);
     let mut settings = ServeSettings::default();
     settings.limits.stop_timeout = Duration::from_millis(300);

@@ -370,7 +370,7 @@ async fn when_the_store_is_down_nothing_is_stored_and_the_key_works_afterwards()
         })
         .await;
         let client = served.client(&token(&*ground.store, Role::Client, Some("acme")).await);
-        let outage = ground.outage();
+        let outage = ground.outage().await;
         for _ in 0..2 {
             let answer = client.post("reading", "k", READING).await;
             assert!(answer.is_problem(503, "store-unavailable"), "{answer:?}");

@@ -117,14 +117,19 @@ fn body(key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_is_killed_again_and_again_stores_what_it_told_once() {
+    for ground in Ground::all().await {
+        kill_again_and_again(ground).await;
+    }
+}
+
+async fn kill_again_and_again(ground: Ground) {
     let (seed, rounds) = (number("CRASH_SEED", 1), number("CRASH_ROUNDS", 10));
     println!("CRASH_SEED={seed} CRASH_ROUNDS={rounds}");
     let mut rng = Rng::with_seed(seed);
-    let ground = Ground::sqlite();
     let token = token(&*ground.store, Role::Client, Some("acme")).await;
     let program = |listen: &str| {
         let program = Program::new(env!("CARGO_BIN_EXE_pillarbox"));
-        program.args(["serve", "--listen", listen, "--store"]).arg(ground.path())
+        program.args(["serve", "--listen", listen, "--store"]).arg(&ground.name)
     };
     let ready = "listening on http://";
     let (mut running, line) = program("127.0.0.1:0").start_until_line(ready);

@@ -124,7 +124,7 @@ async fn a_store_that_is_down_settles_nothing_and_the_answer_is_tagged() {
         let http = reqwest::Client::new();
         let device = Speaker::new("meter-1", 1);
         device.register(&*ground.store, START_MS).await;
-        let outage = ground.outage();
+        let outage = ground.outage().await;
         let batch = device.batch(0, 1, &[], ONE);
         let answer = device.send(&http, &served.url, &batch).await;
         assert_eq!(answer.status, 503, "{answer:?}");
@@ -221,7 +221,7 @@ async fn a_new_secret_that_a_dead_store_could_not_note_is_still_new() {
         let old = Speaker::new("meter-1", 1);
         old.register(&*ground.store, START_MS).await;
         let new = rotate(&served, &admin, &old).await;
-        let outage = ground.outage();
+        let outage = ground.outage().await;
         let batch = new.batch(0, 1, &[], ONE);
         let answer = new.send(&http, &served.url, &batch).await;
         assert_eq!(answer.status, 503);

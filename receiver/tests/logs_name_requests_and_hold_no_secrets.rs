@@ -46,7 +46,7 @@ async fn a_request_is_named_and_nothing_of_it_is_repeated() {
     let subscriber =
         tracing_subscriber::fmt().json().with_max_level(tracing::Level::TRACE).with_writer(log.clone());
     let _guard = tracing::subscriber::set_default(subscriber.finish());
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = Served::start(&ground).await;
     let device = Speaker::new("meter-1", 0xa7);
     device.register(&*ground.store, START_MS).await;

@@ -114,7 +114,7 @@ async fn furnished(ground: &Ground) -> Served {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn devices_and_clients_are_answered_as_described() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = furnished(&ground).await;
     let token = ground.token(Role::Client, Some("default")).await;
     try_out(&served, "clients", &token, &["--exclude-path-regex", "^/(v1/admin|metrics)"]).await;
@@ -124,7 +124,7 @@ async fn devices_and_clients_are_answered_as_described() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_are_answered_as_described() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = furnished(&ground).await;
     let token = ground.token(Role::Admin, None).await;
     // The last one to be tried: it may make its own token worthless.

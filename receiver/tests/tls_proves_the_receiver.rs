@@ -31,7 +31,7 @@ fn uplink(station: &RealStation, port: u16, authority: &Authority) -> RealUplink
 async fn devices_deliver_to_the_one_whom_they_trust_and_to_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let (ours, another) = (Authority::new(), Authority::new());
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let device = DeviceId::new("meter-1").unwrap();
     let secret = *secret_of("meter-1").expose();
     ground.store.change(Change::Add { device, tenant: "default".into(), secret }, START_MS).await.unwrap();
@@ -56,7 +56,7 @@ async fn devices_deliver_to_the_one_whom_they_trust_and_to_nobody_else() {
 async fn clients_post_to_the_one_whom_they_trust_and_to_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let (ours, another) = (Authority::new(), Authority::new());
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = start(&ground, &ours.files(directory.path(), "ours")).await;
     let token = ground.token(Role::Client, Some("acme")).await;
     let client = |authority: &Authority, url: String| Client {
@@ -113,7 +113,7 @@ async fn a_receiver_does_not_start_with_such_files() {
     let missing = TlsFiles { cert: directory.path().join("a.crt"), key: directory.path().join("a.key") };
     let settings =
         ServeSettings { listen: ([127, 0, 0, 1], 0).into(), tls: Some(missing), ..ServeSettings::default() };
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let error = serve::run(settings, Arc::clone(&ground.store), Kinds::default()).await.unwrap_err();
     assert!(format!("{error:#}").contains("a.crt"), "{error:#}");
 }

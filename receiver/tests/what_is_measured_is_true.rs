@@ -90,7 +90,7 @@ async fn what_becomes_of_clients_requests_is_counted() {
             })
             .await;
         }
-        let outage = ground.outage();
+        let outage = ground.outage().await;
         let (line, failures) = (outcome("unavailable"), "pillarbox_store_failures_total");
         let before = served.metric(failures).await.unwrap();
         rises(&served, &[(&line, 1.0)], async {
@@ -185,7 +185,7 @@ async fn ready_is_who_can_write_and_alive_is_who_answers() {
         })
         .await;
         assert_eq!(served.get("/readyz").await.text(), "ready\n");
-        let outage = ground.outage();
+        let outage = ground.outage().await;
         let answer = served.get("/readyz").await;
         assert!(answer.is_problem(503, "store-unavailable"), "{answer:?}");
         assert!(answer.header("retry-after").is_some());
@@ -218,7 +218,7 @@ async fn a_full_disk_is_not_ready_and_a_good_read_does_not_hide_it() {
 
 #[tokio::test]
 async fn metrics_can_be_kept_to_those_who_have_a_token() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = Served::with(ground.store.clone(), |settings| {
         settings.metrics_access = pillarbox_receiver::serve::MetricsAccess::Token;
     })
@@ -260,7 +260,7 @@ fn the_alert_rules_are_sound_and_fire_when_they_should() {
 
 #[tokio::test]
 async fn the_alert_rules_ask_only_for_what_is_measured() {
-    let ground = Ground::sqlite();
+    let ground = Ground::sqlite().await;
     let served = Served::start(&ground).await;
     let device = Speaker::new("meter-1", 1);
     device.register(&*ground.store, START_MS).await;

@@ -10,7 +10,6 @@ pub(crate) mod gate;
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,8 +17,8 @@ use std::time::Duration;
 use pillarbox_receiver::http::{App, auth};
 use pillarbox_receiver::kinds::Kinds;
 use pillarbox_receiver::serve::{self, ServeSettings};
-use pillarbox_receiver::store::sqlite::SqliteStore;
-use pillarbox_receiver::store::{RecordQuery, Role, Row, Source, Store, TokenRow};
+use pillarbox_receiver::store::{self, RecordQuery, Role, Row, Source, Store, TokenRow};
+use receiver_testkit::Postgres;
 use reqwest::header::HeaderMap;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -34,36 +33,48 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Where a store is, and how it can be taken away.
 pub(crate) struct Ground {
-    pub(crate) name: &'static str,
     pub(crate) store: Arc<dyn Store>,
-    path: PathBuf,
-    _directory: TempDir,
+    /// What the program has to be told to find it.
+    pub(crate) name: String,
+    _directory: Option<TempDir>,
 }
 
 impl Ground {
     /// One of each sort.
     pub(crate) async fn all() -> Vec<Self> {
-        vec![Self::sqlite()]
+        vec![Self::sqlite().await, Self::postgres().await]
     }
 
-    pub(crate) fn sqlite() -> Self {
+    pub(crate) async fn sqlite() -> Self {
         let directory = tempfile::tempdir().expect("there is a disk");
-        let path = directory.path().join("pillarbox.db");
-        let store = Arc::new(SqliteStore::open(&path).expect("there is room"));
-        Self { name: "SQLite", store, path, _directory: directory }
+        let name = directory.path().join("pillarbox.db").display().to_string();
+        Self::open(name, Some(directory)).await
     }
 
-    /// What the program has to be told to find it.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    pub(crate) async fn postgres() -> Self {
+        let fresh = tokio::task::spawn_blocking(|| Postgres::shared().fresh_database());
+        Self::open(fresh.await.expect("it runs"), None).await
+    }
+
+    async fn open(name: String, directory: Option<TempDir>) -> Self {
+        let store = store::open(&name).await.expect("it can be opened");
+        Self { store, name, _directory: directory }
     }
 
     /// As long as this lives nothing can be written: somebody else has the database for himself.
-    pub(crate) fn outage(&self) -> Outage {
-        let connection = rusqlite::Connection::open(&self.path).expect("it is there");
-        connection.busy_timeout(Duration::from_secs(5)).expect("it can wait");
-        connection.execute_batch("BEGIN IMMEDIATE").expect("nobody else has it");
-        Outage { _connection: connection }
+    pub(crate) async fn outage(&self) -> Outage {
+        if !self.name.starts_with("postgres://") {
+            let connection = rusqlite::Connection::open(&self.name).expect("it is there");
+            connection.busy_timeout(Duration::from_secs(5)).expect("it can wait");
+            connection.execute_batch("BEGIN IMMEDIATE").expect("nobody else has it");
+            return Outage::Sqlite(connection);
+        }
+        let (client, connection) =
+            tokio_postgres::connect(&self.name, tokio_postgres::NoTls).await.expect("it runs");
+        tokio::spawn(connection);
+        let lock = "BEGIN; LOCK TABLE meta, devices, lanes, records, shards, postings IN EXCLUSIVE MODE";
+        client.batch_execute(lock).await.expect("nobody else has it");
+        Outage::Postgres(client)
     }
 
     /// A token for this.
@@ -87,8 +98,10 @@ pub(crate) async fn token(store: &dyn Store, role: Role, tenant: Option<&str>) -
     token
 }
 
-pub(crate) struct Outage {
-    _connection: rusqlite::Connection,
+/// Who has the database. With the connection the lock is gone.
+pub(crate) enum Outage {
+    Sqlite(rusqlite::Connection),
+    Postgres(tokio_postgres::Client),
 }
 
 /// Kind 7 is `reading` with a schema, kind 8 is `photo` without one.
