@@ -81,9 +81,9 @@ struct Effort {
 impl Effort {
     fn new(is_quick: bool) -> Self {
         if is_quick {
-            Self { slices: 4, slice_records: 12_800, counted_batches: 320, crowd_batches: 500 }
+            Self { slices: 7, slice_records: 25_600, counted_batches: 320, crowd_batches: 500 }
         } else {
-            Self { slices: 12, slice_records: 32_000, counted_batches: 640, crowd_batches: 2_000 }
+            Self { slices: 15, slice_records: 51_200, counted_batches: 640, crowd_batches: 2_000 }
         }
     }
 }
