@@ -146,7 +146,8 @@ impl Check<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            let is_over = rows.is_empty();
+            // What came behind the head meanwhile is another check's.
+            let is_over = rows.first().is_none_or(|row| row.position.is_none_or(|position| position > head));
             for row in rows {
                 let Some(position) = row.position.filter(|position| *position <= head) else { break };
                 self.gap(at, position);

@@ -48,12 +48,15 @@ pub struct App {
     pub settings: Arc<ServeSettings>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Whether the store can be written to is tried by one request at a time: anybody may ask, and it takes a write.
+    readiness: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl App {
     /// Everything that handlers need.
     pub fn new(store: Arc<dyn Store>, kinds: Kinds, settings: ServeSettings, clock: Clock) -> Self {
-        Self { store, kinds: Arc::new(kinds), clock, settings: Arc::new(settings), metrics: Metrics::new() }
+        let (kinds, settings, metrics) = (Arc::new(kinds), Arc::new(settings), Metrics::new());
+        Self { store, kinds, clock, settings, metrics, readiness: Arc::default() }
     }
 
     /// Now, in milliseconds since 1970.

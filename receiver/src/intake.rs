@@ -172,16 +172,20 @@ impl LaneState {
     /// Takes note of when the oldest record that is still to come was first heard of, as well as one can without a list: it was
     /// heard of before `mark_ms`, for it is below `mark`.
     fn note(&mut self, post: &Post) {
-        let (now_ms, books) = (post.now_ms, &self.books);
-        if books.floor() >= self.mark {
-            (self.mark, self.mark_ms) = (books.issued(), now_ms);
-        }
+        let now_ms = post.now_ms;
+        self.mark(now_ms);
         self.heard_ms = now_ms;
         if let Some(wall_ms) = post.head.wall_ms {
             self.clock_offset_ms = Some((wall_ms as i64).wrapping_sub(now_ms as i64));
         }
         if !post.report.is_empty() {
             self.report = Some((now_ms, post.report.clone()));
+        }
+    }
+
+    fn mark(&mut self, now_ms: u64) {
+        if self.books.floor() >= self.mark {
+            (self.mark, self.mark_ms) = (self.books.issued(), now_ms);
         }
     }
 
@@ -348,6 +352,12 @@ pub fn judge<'p>(scene: &mut Scene, post: &'p Post) -> Judged<'p> {
             judged.fates.push(fate);
         }
     }
+    for record in &post.late {
+        let name = (record.key.incarnation, record.key.lane);
+        if let Some(lane) = scene.lanes.get_mut(&name) {
+            lane.mark(post.now_ms);
+        }
+    }
     let lane = scene.lane(post.lane());
     let closing = lane.books.finish(&said, &post.entries);
     lane.note(post);
@@ -415,6 +425,10 @@ impl Scene {
 
     fn fate(&mut self, head: &Head, record: &Arrival, is_held_up: bool) -> Fate {
         let key = record.key;
+        if self.incarnations.get(&key.incarnation).is_some_and(|known| known.is_fenced) {
+            // A dead letter of an incarnation of which nothing counts.
+            return Fate::CompareOrQuarantine;
+        }
         let lane = self.lane((key.incarnation, key.lane));
         match lane.books.seen(key.counter) {
             Seen::Duplicate => Fate::Compare,

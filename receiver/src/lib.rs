@@ -2,6 +2,7 @@
 
 // The way of a batch: over HTTP, judged by the books, into a store.
 pub mod books;
+mod exact_json;
 pub mod http;
 pub mod intake;
 pub mod kinds;

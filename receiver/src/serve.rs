@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -149,6 +149,8 @@ const FLEET_EVERY: Duration = Duration::from_secs(5);
 /// How often old keys are forgotten, and how many in one transaction.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 const FORGET_MAX: u32 = 500;
+/// Bytes of a request's head, and of what is read of a body at a time.
+const HEAD_MAX: usize = 64 << 10;
 /// After an accept that failed, for want of file handles for example, others may be freed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
@@ -159,6 +161,8 @@ pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -
     let listener = TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}: is another receiver running?", settings.listen))?;
+    store.begin().await?;
+    let closing = store.clone();
     let settings = ServeSettings { limits: within_files(settings.limits), ..settings };
     let app = App::new(store, kinds, settings, system_clock());
     let mut told =
@@ -168,7 +172,7 @@ pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -
     let mut stdout = std::io::stdout();
     writeln!(stdout, "listening on {scheme}://{}", listener.local_addr()?)?;
     stdout.flush()?;
-    let served = serve(app, listener, tls, async move { drop(stopped.await) });
+    let served = serve(app, listener, tls, Box::pin(async move { drop(stopped.await) }));
     let hurried = async move {
         told.next().await;
         tracing::info!("stopping: what is in flight is finished");
@@ -176,7 +180,7 @@ pub async fn run(settings: ServeSettings, store: Arc<dyn Store>, kinds: Kinds) -
         told.next().await;
     };
     tokio::select! {
-        () = served => Ok(()),
+        () = served => Ok(closing.end().await?),
         () = hurried => Err(anyhow!("told to stop a second time: what was in flight was broken off")),
     }
 }
@@ -214,18 +218,21 @@ fn within_files(limits: Limits) -> Limits {
 }
 
 /// Serves on this socket until `stop` says so; then what is in flight is finished.
-pub async fn serve(
-    app: App,
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
-    stop: impl Future<Output = ()>,
-) {
+///
+/// Boxed, so that all of it is compiled here, once, and not again in every program and test that serves.
+pub fn serve(app: App, listener: TcpListener, tls: Option<TlsAcceptor>, stop: Ending) -> Ending {
+    Box::pin(serve_until(app, listener, tls, stop))
+}
+
+/// Something that comes to an end.
+pub type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+async fn serve_until(app: App, listener: TcpListener, tls: Option<TlsAcceptor>, mut stop: Ending) {
     let upkeep = [tokio::spawn(watch_fleet(app.clone())), tokio::spawn(forget_keys(app.clone()))];
     let limits = app.settings.limits;
     let places = Arc::new(Semaphore::new(limits.connections));
     let graceful = GracefulShutdown::new();
     let service = TowerToHyperService::new(http::router(app.clone()));
-    let mut stop = pin!(stop);
     loop {
         // Who finds no place waits in the kernel's queue.
         let accepted = async {
@@ -286,6 +293,7 @@ async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // Who says that it has said all still waits for its answer.
         .half_close(true)
         .header_read_timeout(limits.header_timeout)
+        .max_buf_size(HEAD_MAX)
         .serve_connection(stream, service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection broke off");

@@ -5,7 +5,9 @@ mod kept;
 pub mod postgres;
 pub mod sqlite;
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -441,6 +443,14 @@ pub trait Store: Send + Sync + 'static {
     fn queued(&self) -> usize;
     /// Gives the database another name, and says which.
     async fn renew_epoch(&self) -> Result<u64>;
+    /// Devices are about to be answered: a database that is a backup takes another name first.
+    async fn begin(&self) -> Result<()> {
+        Ok(())
+    }
+    /// Nobody is answered any more: what is durable is brought to where a copy of the database finds it.
+    async fn end(&self) -> Result<()> {
+        Ok(())
+    }
     /// Answers if it can be written to.
     async fn is_ready(&self) -> Result<()>;
 
@@ -495,7 +505,13 @@ pub trait Store: Send + Sync + 'static {
 }
 
 /// Opens the store of this name: a PostgreSQL database by its URL, or else a file for SQLite. Either is made ready if it is new.
-pub async fn open(name: &str) -> Result<Arc<dyn Store>> {
+///
+/// Boxed, so that what connects to databases is compiled here, and not again in everything that opens one.
+pub fn open(name: &str) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + '_>> {
+    Box::pin(open_named(name))
+}
+
+async fn open_named(name: &str) -> Result<Arc<dyn Store>> {
     if name.starts_with("postgres://") || name.starts_with("postgresql://") {
         return Ok(Arc::new(postgres::PostgresStore::open(name).await?));
     }

@@ -170,5 +170,10 @@ fn a_backup_is_whole_and_takes_another_epoch() {
     assert_eq!(operator.mode("copy.db"), 0o600);
     let (all, copied) = (operator.json("device list"), operator.json("device list --store copy.db"));
     assert_eq!(all, copied);
-    assert_ne!(operator.run("epoch").done(), operator.run("epoch --store copy.db").done());
+    let first = operator.run("epoch").done();
+    assert_eq!(first, operator.run("epoch --store copy.db").done(), "it was only looked at");
+    operator.serves_and_stops("copy.db");
+    assert_ne!(first, operator.run("epoch --store copy.db").done());
+    let left = std::fs::metadata(operator.path("copy.db-wal")).map_or(0, |file| file.len());
+    assert_eq!(left, 0, "after a clean stop the file alone is the whole database");
 }

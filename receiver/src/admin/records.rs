@@ -6,6 +6,7 @@ use pillarbox::{DeviceId, DeviceKey};
 use serde::{Deserialize, Serialize};
 
 use super::{AdminError, Asker, Desk, Method, Place, Request, Result, Tenant};
+use crate::exact_json::is_exact;
 use crate::kinds::Kinds;
 use crate::moment::Moment;
 use crate::store::{Position, RecordQuery, Role, Row, RowTime, Source};
@@ -95,7 +96,7 @@ pub struct RecordView {
     pub data: Option<serde_json::Value>,
     /// Why a body of a known kind could not be decoded.
     pub unreadable: Option<String>,
-    /// The body as it is, if it was not decoded.
+    /// The body as it is, if it was not decoded, or says more than JSON's numbers hold.
     pub hex: Option<String>,
     /// The same.
     pub base64: Option<String>,
@@ -109,14 +110,15 @@ impl RecordView {
         };
         let is_json = content_type.as_deref() == Some("application/json");
         let (data, unreadable) = match is_json {
-            true => (serde_json::from_slice(&row.body).ok(), None),
+            true => (serde_json::from_slice::<serde_json::Value>(&row.body).ok(), None),
             false => match kinds.decode(row.kind, &row.body) {
                 crate::kinds::Decoded::Json(value) => (Some(value), None),
                 crate::kinds::Decoded::Unknown => (None, None),
                 crate::kinds::Decoded::Unreadable(why) => (None, Some(why)),
             },
         };
-        let is_raw = data.is_none();
+        let is_all = |data| !is_json || is_exact(data, &row.body);
+        let is_raw = !data.as_ref().is_some_and(is_all);
         Self {
             key,
             device,

@@ -10,7 +10,7 @@ use crate::store::sqlite::SqliteStore;
 /// Copy a SQLite store to a file while the receiver goes on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The copy is whole, and only its owner can read it: it holds the devices' secrets. Opened as a store it takes another epoch, so \
+The copy is whole, and only its owner can read it: it holds the devices' secrets. Served it takes another epoch, so \
 that devices repeat what they explained; the records that came after it was made are lost, unless devices still have them.
 
 Examples:

@@ -14,7 +14,7 @@ const CLOCK_RIGHT_MS: u64 = 2000;
 /// Devices in a table, those first that need attention.
 pub(super) fn list(devices: &[DeviceSummary], now_ms: u64) -> String {
     if devices.is_empty() {
-        return "There is no such device. `pillarbox device add NAME` lets one in.".into();
+        return "No device is like this. `pillarbox device list` shows all, `pillarbox device add NAME` lets one in.".into();
     }
     let attention = |device: &DeviceSummary| brief(device, now_ms);
     let mut sorted: Vec<_> = devices.iter().map(|device| (attention(device), device)).collect();

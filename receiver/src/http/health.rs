@@ -18,6 +18,7 @@ pub(crate) async fn healthz() -> impl IntoResponse {
 
 /// It can store what it is given.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<impl IntoResponse, Problem> {
+    let _turn = app.readiness.lock().await;
     app.ask(IS_READY, app.store.is_ready()).await.map_err(|error: StoreError| {
         tracing::warn!(%error, "not ready");
         Problem::store_unavailable()

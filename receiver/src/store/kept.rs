@@ -39,6 +39,12 @@ impl Secrets {
     }
 }
 
+/// A count for those who add up a fleet. A device may say that it has handed out any number of counters: that must not make the sum
+/// overflow.
+pub(super) fn summed(count: u64) -> i64 {
+    count.min(1 << 40) as i64
+}
+
 /// A report as it is stored: numbers of four bytes, the lowest first.
 pub(super) fn pack_report(report: &[u32]) -> Vec<u8> {
     report.iter().flat_map(|number| number.to_le_bytes()).collect()

@@ -15,6 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use pillarbox::{DeviceId, DeviceKey, wire::Secret};
 use rusqlite::{Connection, OpenFlags, Row as SqlRow, types::FromSql};
+use tokio::sync::Semaphore;
 
 use super::kept::random;
 use super::{
@@ -29,11 +30,15 @@ use writer::Writer;
 const SHARDS: u16 = 1;
 /// Each brings a database from the version before it to its own, the first from nothing to 1.
 const MIGRATIONS: [&str; 1] = [include_str!("sqlite_1.sql")];
+/// "Pbox": a database with another number is another program's.
+const APPLICATION: u32 = 0x5062_6f78;
 /// Another process, such as a command, may be writing.
 const BUSY: Duration = Duration::from_secs(5);
 /// Prepared statements that a connection keeps.
 const STATEMENTS: usize = 64;
-/// Connections that read at the same time, and are kept.
+/// Connections that read at the same time: each takes files.
+const READERS_MAX: usize = 16;
+/// Connections of these that are kept.
 const READERS_KEPT: usize = 4;
 
 impl From<rusqlite::Error> for StoreError {
@@ -68,22 +73,15 @@ impl Core {
 
     fn with(connection: Connection) -> Result<Self> {
         prepare(&connection)?;
+        // Before anything is changed: the file may be another program's.
+        migrate(&connection)?;
         // What returned must be durable: the log of a transaction is on the disk before its commit returns.
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        migrate(&connection)?;
-        let (epoch, shards, is_backup) =
-            connection.query_row("SELECT epoch, shards, is_backup FROM meta", [], |row| {
-                Ok((bits(row, 0)?, row.get::<_, u16>(1)?, row.get::<_, bool>(2)?))
-            })?;
-        let mut core = Self { connection, epoch, shards };
-        if is_backup {
-            tracing::warn!(
-                "this database is a backup that was put back: it takes a new epoch, and devices repeat their accounts"
-            );
-            core.epoch = core.renew_epoch()?;
-        }
-        Ok(core)
+        let (epoch, shards) = connection.query_row("SELECT epoch, shards FROM meta", [], |row| {
+            Ok((bits(row, 0)?, row.get::<_, u16>(1)?))
+        })?;
+        Ok(Self { connection, epoch, shards })
     }
 
     /// The name of the database.
@@ -187,6 +185,13 @@ fn make_private(path: &Path) -> Result<()> {
 fn migrate(connection: &Connection) -> Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let application: u32 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let is_empty = number::<i64>(connection, "SELECT count(*) FROM sqlite_master", [])? == 0;
+    if application != APPLICATION && !(is_empty && version == 0 && application == 0) {
+        connection.execute_batch("ROLLBACK")?;
+        let sentence = "this is a SQLite database, but not Pillarbox's; nothing was changed. Name another file with --store";
+        return Err(StoreError::Refused(sentence.into()));
+    }
     if version as usize > MIGRATIONS.len() {
         connection.execute_batch("ROLLBACK")?;
         return Err(StoreError::Refused(format!(
@@ -206,6 +211,7 @@ fn migrate(connection: &Connection) -> Result<()> {
             connection.execute("INSERT INTO shards (shard, head) VALUES (?, 0)", [shard])?;
         }
     }
+    connection.pragma_update(None, "application_id", APPLICATION)?;
     connection.pragma_update(None, "user_version", MIGRATIONS.len() as u32)?;
     connection.execute_batch("COMMIT")?;
     Ok(())
@@ -269,6 +275,7 @@ fn number<T: FromSql>(connection: &Connection, sql: &str, parameters: impl rusql
 pub struct SqliteStore {
     // Before the writer, for the last connection that closes puts the log into the file, and readers may not.
     readers: Arc<Mutex<Vec<Connection>>>,
+    reading: Semaphore,
     writer: Writer,
     path: PathBuf,
     epoch: AtomicU64,
@@ -281,7 +288,14 @@ impl SqliteStore {
         let core = Core::open(path)?;
         let (epoch, shards) = (AtomicU64::new(core.epoch), core.shards);
         let writer = Writer::start(core.connection)?;
-        Ok(Self { writer, path: path.to_owned(), readers: Arc::default(), epoch, shards })
+        Ok(Self {
+            writer,
+            path: path.to_owned(),
+            readers: Arc::default(),
+            reading: Semaphore::new(READERS_MAX),
+            epoch,
+            shards,
+        })
     }
 
     /// Writes a copy to another file while the receiver goes on. Opened as a database it takes another epoch.
@@ -297,7 +311,8 @@ impl SqliteStore {
         self.read(move |connection| {
             let mut target = Connection::open(&to)?;
             let backup = rusqlite::backup::Backup::new(connection, &mut target)?;
-            backup.run_to_completion(1024, Duration::from_millis(1), None)?;
+            // In one step: between two a commit of the receiver would make it begin anew. Nobody waits for it meanwhile.
+            backup.run_to_completion(i32::MAX, Duration::from_millis(10), None)?;
             drop(backup);
             target.pragma_update(None, "journal_mode", "DELETE")?;
             target.execute("UPDATE meta SET is_backup = 1", [])?;
@@ -315,6 +330,8 @@ impl SqliteStore {
         &self,
         work: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        let turn = self.reading.acquire().await;
+        let _turn = turn.map_err(|_| StoreError::Unavailable("the store is closed".into()))?;
         let (readers, path) = (self.readers.clone(), self.path.clone());
         let reading = tokio::task::spawn_blocking(move || {
             let kept = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -357,6 +374,28 @@ impl Store for SqliteStore {
         let epoch = self.writer.write(renew_epoch).await?;
         self.epoch.store(epoch, Ordering::Relaxed);
         Ok(epoch)
+    }
+
+    async fn begin(&self) -> Result<()> {
+        let is_backup =
+            self.read(|connection| number::<bool>(connection, "SELECT is_backup FROM meta", [])).await?;
+        if is_backup {
+            tracing::warn!(
+                "this database is a backup that was put back: it takes a new epoch, and devices repeat their accounts"
+            );
+            self.renew_epoch().await?;
+        }
+        Ok(())
+    }
+
+    async fn end(&self) -> Result<()> {
+        let path = self.path.clone();
+        let ended = tokio::task::spawn_blocking(move || {
+            let connection = Connection::open(&path)?;
+            prepare(&connection)?;
+            Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
+        });
+        ended.await.map_err(|error| StoreError::Unavailable(error.to_string()))?
     }
 
     async fn is_ready(&self) -> Result<()> {

@@ -47,7 +47,7 @@ impl Served {
         let app = App::new(store.clone(), Kinds::default(), settings, serve::system_clock());
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(async move {
-            serve::serve(app, listener, None, async move { drop(stopped.await) }).await;
+            serve::serve(app, listener, None, Box::pin(async move { drop(stopped.await) })).await;
         });
         Self { address, store, file, stop, running, _directory: directory }
     }

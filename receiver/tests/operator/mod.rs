@@ -109,6 +109,11 @@ impl Operator {
         Receiver { running, url: url.expect("it says where it listens").to_owned() }
     }
 
+    /// Serves from a store, and stops.
+    pub(crate) fn serves_and_stops(&self, store: &str) {
+        self.serve(&format!("--store {store}")).stop();
+    }
+
     /// Makes a token and gives it.
     pub(crate) fn token(&self, arguments: &str) -> String {
         let made = self.json(&format!("token add {arguments}"));

@@ -45,6 +45,8 @@ on_both! {
     a_boot_that_is_over_is_quarantined_and_changes_no_books,
     what_nobody_can_read_is_kept_raw_and_counts_as_received,
     late_records_go_into_the_books_of_their_own_lanes,
+    dead_letters_of_a_fenced_incarnation_are_quarantined,
+    hostile_numbers_hurt_nobody_else,
     a_fenced_incarnation_is_quarantined,
     an_incarnation_that_was_given_up_is_nobodys_lag_until_it_is_heard_again,
     a_new_secret_takes_the_old_ones_place_when_it_is_used,
@@ -129,6 +131,44 @@ async fn what_nobody_can_read_is_kept_raw_and_counts_as_received(fresh: Fresh) {
     assert_eq!(state.books.ledger().received, 2);
 }
 
+async fn dead_letters_of_a_fenced_incarnation_are_quarantined(fresh: Fresh) {
+    let device = fresh.device("meter").await;
+    device.take(&device.batch(0..3)).await;
+    let fence = Change::Fence(device.name.clone(), INCARNATION);
+    fresh.store.change(fence, NOW).await.expect("it is there");
+    let mut post = under(device.batch(0..1), 2);
+    // One that is in the log, and one that is not.
+    post.late = vec![record(INCARNATION, 0, 2), record(INCARNATION, 0, 3)];
+    assert_eq!(device.outcomes(&post).await, [Outcome::Stored, Outcome::Duplicate, QUARANTINED]);
+    assert_eq!(fresh.log().await.len(), 4);
+}
+
+async fn hostile_numbers_hurt_nobody_else(fresh: Fresh) {
+    const LAST: u64 = (1 << 63) - 1;
+    let (bad, worse, good) =
+        (fresh.device("bad").await, fresh.device("worse").await, fresh.device("good").await);
+    let mut huge = bad.batch([]);
+    huge.head.issued = LAST;
+    bad.take(&huge).await;
+    let mut waits = good.batch(0..1);
+    waits.head.issued = 10;
+    good.take(&waits).await;
+    let fleet = fresh.store.fleet().await.expect("the sum does not overflow");
+    assert!(fleet.pending > 9 && fleet.pending < LAST, "{fleet:?}");
+    // The last counter that there is, after all others were explained; and once more.
+    let mut last = worse.batch([]);
+    (last.head.floor, last.head.issued) = (LAST, LAST + 1);
+    last.entries =
+        vec![Entry { incarnation: INCARNATION, lane: 0, reason: Reason::Expired, first: 0, len: LAST }];
+    let key = Key { incarnation: INCARNATION, lane: 0, counter: LAST };
+    last.records = vec![Arrival { key, ..record(INCARNATION, 0, 0) }];
+    assert_eq!(worse.outcomes(&last).await, [Outcome::Stored]);
+    assert_eq!(worse.outcomes(&last).await, [Outcome::Duplicate]);
+    let found = fresh.store.get(&DeviceKey { device: worse.name.clone(), key }).await.expect("it is sound");
+    assert_eq!(found.len(), 1);
+    assert_eq!(fresh.store.count(worse.id, INCARNATION, 0).await.expect("it is sound"), 1);
+}
+
 async fn late_records_go_into_the_books_of_their_own_lanes(fresh: Fresh) {
     let device = fresh.device("meter").await;
     let former = INCARNATION - 1;
@@ -138,6 +178,10 @@ async fn late_records_go_into_the_books_of_their_own_lanes(fresh: Fresh) {
     assert_eq!(outcomes[2..], [Outcome::Stored, Outcome::Stored, QUARANTINED]);
     assert_eq!(device.outcomes(&post).await[2..4], [Outcome::Duplicate, Outcome::Duplicate]);
     let lanes = fresh.store.lanes(device.id).await.expect("it is sound");
+    assert!(
+        lanes.iter().all(|row| row.state.mark_ms == NOW),
+        "nothing has been pending since 1970: {lanes:?}"
+    );
     let lanes: Vec<(u32, u8, u64)> =
         lanes.iter().map(|row| (row.incarnation, row.lane, row.state.books.issued())).collect();
     assert_eq!(lanes, [(former, 1, 3), (INCARNATION, 0, 2), (INCARNATION, 3, 9)]);

@@ -16,7 +16,6 @@ use bytes::Bytes;
 use pillarbox::wire::Head;
 use pillarbox::{DeviceId, Key, Timestamp};
 use pillarbox_receiver::intake::{Arrival, Concluded, Outcome, Post, SecretUsed};
-use pillarbox_receiver::store::postgres::PostgresStore;
 use pillarbox_receiver::store::sqlite::SqliteStore;
 use pillarbox_receiver::store::{self, Change, RecordQuery, Row, Source, Store};
 use receiver_testkit::Postgres;
@@ -65,7 +64,7 @@ impl Fresh {
 
     pub(crate) async fn postgres() -> Self {
         let name = tokio::task::block_in_place(|| Postgres::shared().fresh_database());
-        let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&name).await.expect("it runs"));
+        let store = store::open(&name).await.expect("it runs");
         Self { store, name, _directory: None }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pillarbox_receiver::store::sqlite::SqliteStore;
-use pillarbox_receiver::store::{self, StoreError};
+use pillarbox_receiver::store::{self, Store, StoreError};
 use receiver_testkit::Postgres;
 
 use super::{Device, Fresh, everything, on_both};
@@ -57,10 +57,31 @@ async fn a_backup_that_was_put_back_has_another_epoch() {
     let copy = directory.path().join("copy.db");
     store.backup(&copy).await.expect("there is room");
     let first = store::Store::epoch(&store);
+    let looked_at = SqliteStore::open(&copy).expect("it is sound");
+    assert_eq!(store::Store::epoch(&looked_at), first, "who only looks at a backup does not use it up");
+    drop(looked_at);
     let put_back = SqliteStore::open(&copy).expect("it is sound");
+    put_back.begin().await.expect("there is room");
     assert_ne!(store::Store::epoch(&put_back), first);
     let again = SqliteStore::open(&copy).expect("it is sound");
+    again.begin().await.expect("there is room");
     assert_eq!(store::Store::epoch(&again), store::Store::epoch(&put_back), "it is no backup any more");
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused_unchanged() {
+    let directory = tempfile::tempdir().expect("there is a disk");
+    for (n, theirs) in ["CREATE TABLE orders (id)", "PRAGMA user_version = 1", "PRAGMA application_id = 7"]
+        .iter()
+        .enumerate()
+    {
+        let path = directory.path().join(format!("{n}.db"));
+        rusqlite::Connection::open(&path).and_then(|file| file.execute_batch(theirs)).expect("there is room");
+        let before = std::fs::read(&path).expect("it is there");
+        let refused = SqliteStore::open(&path).err().expect("it is not ours").to_string();
+        assert!(refused.contains("not Pillarbox's"), "{refused}");
+        assert_eq!(std::fs::read(&path).expect("it is there"), before);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

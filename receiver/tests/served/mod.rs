@@ -151,7 +151,7 @@ impl Served {
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{address}");
         let stopped = async move { drop(stopped.await) };
-        let task = tokio::spawn(serve::serve(app, listener, tls, stopped));
+        let task = tokio::spawn(serve::serve(app, listener, tls, Box::pin(stopped)));
         Self { address, url, store, clock, stop: Some(stop), task }
     }
 

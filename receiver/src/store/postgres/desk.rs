@@ -133,9 +133,9 @@ pub(super) async fn lanes(client: &Object, device: i64) -> Result<Vec<LaneRow>> 
 }
 
 pub(super) async fn fleet(client: &Object) -> Result<Fleet> {
-    // An incarnation that an operator gave up is nobody's lag; what is missing in it stays missing.
-    let sql = "SELECT sum(CASE WHEN is_given_up THEN 0 ELSE pending END)::bigint, sum(unexplained)::bigint, sum(lost)::bigint, \
-               min(mark_ms) FILTER (WHERE NOT is_given_up AND pending + unexplained > 0) \
+    // An incarnation that an operator gave up, or fenced, is nobody's lag; what is missing in it stays missing.
+    let sql = "SELECT sum(CASE WHEN is_given_up OR is_fenced THEN 0 ELSE pending END)::bigint, sum(unexplained)::bigint, sum(lost)::bigint, \
+               min(mark_ms) FILTER (WHERE NOT (is_given_up OR is_fenced) AND pending + unexplained > 0) \
                FROM lanes JOIN incarnations USING (device, incarnation) WHERE is_open";
     let open = one(client, sql, |row| {
         let sum = |column| Ok::<_, StoreError>(option_bits(row, column)?.unwrap_or(0));

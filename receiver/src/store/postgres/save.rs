@@ -17,7 +17,7 @@ use super::copy::{COPY, Rows};
 use super::take::{Attempt, Known};
 use super::{Parameters, bits, narrow};
 use crate::intake::{Arrival, Incarnation, LaneState, Scene};
-use crate::store::kept::{Run, pack_report, runs};
+use crate::store::kept::{Run, pack_report, runs, summed};
 use crate::store::{Position, Result, StoreError};
 
 /// What batches leave behind beside the scenes.
@@ -227,9 +227,9 @@ async fn save_lanes(client: &Object, statement: &Statement, devices: &Devices<'_
         &offsets,
         &report_ms,
         &reports,
-        &of(|state| state.books.ledger().pending),
-        &of(|state| state.books.ledger().unexplained),
-        &of(|state| state.books.ledger().lost()),
+        &of(|state| summed(state.books.ledger().pending) as u64),
+        &of(|state| summed(state.books.ledger().unexplained) as u64),
+        &of(|state| summed(state.books.ledger().lost()) as u64),
     ];
     when(!ids.is_empty(), client.execute(statement, parameters)).await
 }

@@ -55,7 +55,7 @@ pub(super) async fn get(client: &Object, key: &DeviceKey) -> Result<Vec<Row>> {
     let (incarnation, lane, counter) = (i64::from(incarnation), i32::from(lane), counter as i64);
     let parameters: Parameters<'_> = &[&key.device.as_str(), &incarnation, &lane, &counter];
     let sql = format!(
-        "{LOGGED} {NEXT_BOOT} WHERE r.position = (SELECT CASE WHEN $4 < first + len THEN position + ($4 - first) END \
+        "{LOGGED} {NEXT_BOOT} WHERE r.position = (SELECT CASE WHEN $4 - first < len THEN position + ($4 - first) END \
          FROM runs WHERE device = (SELECT id FROM devices WHERE name = $1) AND incarnation = $2 AND lane = $3 AND first <= $4 \
          ORDER BY first DESC LIMIT 1)"
     );
@@ -105,7 +105,7 @@ pub(super) async fn heads(client: &Object) -> Result<Vec<Position>> {
 pub(super) async fn count(client: &Object, device: i64, incarnation: u32, lane: u8) -> Result<u64> {
     let sql = "SELECT (SELECT count(*) FROM runs JOIN records ON records.position >= runs.position \
                    AND records.position < runs.position + runs.len \
-                   AND records.counter = runs.first + records.position - runs.position AND records.device = runs.device \
+                   AND records.counter - runs.first = records.position - runs.position AND records.device = runs.device \
                    AND records.incarnation = runs.incarnation AND records.lane = runs.lane \
                    WHERE runs.device = $1 AND runs.incarnation = $2 AND runs.lane = $3) \
                + (SELECT count(*) FROM asides WHERE device = $1 AND incarnation = $2 AND lane = $3 AND aside = 0)";

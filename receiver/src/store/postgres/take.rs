@@ -78,7 +78,7 @@ const LOGGED: &str = "SELECT wanted.n, kind, boot, uptime_ms, wall_ms, body \
                           AND runs.incarnation = wanted.incarnation AND runs.lane = wanted.lane AND first <= wanted.counter \
                           ORDER BY first DESC LIMIT 1) AS run \
                       JOIN records ON records.position = run.position + (wanted.counter - run.first) \
-                      WHERE wanted.counter < run.first + run.len";
+                      WHERE wanted.counter - run.first < run.len";
 /// What is kept of them because nobody can read it.
 const UNREADABLE: &str = "SELECT DISTINCT ON (wanted.n) wanted.n, kind, boot, uptime_ms, wall_ms, body \
                           FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::bigint[]) \

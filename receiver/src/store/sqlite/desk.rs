@@ -117,9 +117,9 @@ pub(super) fn lanes(connection: &Connection, device: i64) -> Result<Vec<LaneRow>
 }
 
 pub(super) fn fleet(connection: &Connection) -> Result<Fleet> {
-    // An incarnation that an operator gave up is nobody's lag; what is missing in it stays missing.
-    let sql = "SELECT sum(iif(is_given_up, 0, pending)), sum(unexplained), sum(lost), \
-               min(iif(NOT is_given_up AND pending + unexplained > 0, mark_ms, NULL)) \
+    // An incarnation that an operator gave up, or fenced, is nobody's lag; what is missing in it stays missing.
+    let sql = "SELECT sum(iif(is_given_up OR is_fenced, 0, pending)), sum(unexplained), sum(lost), \
+               min(iif(NOT (is_given_up OR is_fenced) AND pending + unexplained > 0, mark_ms, NULL)) \
                FROM lanes JOIN incarnations USING (device, incarnation) WHERE pending > 0 OR unexplained > 0 OR lost > 0";
     let open = first(connection, sql, [], |row| {
         let sum = |column| Ok::<_, rusqlite::Error>(option_bits(row, column)?.unwrap_or(0));

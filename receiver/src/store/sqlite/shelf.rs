@@ -132,7 +132,7 @@ pub(super) fn heads(connection: &Connection) -> Result<Vec<Position>> {
 
 pub(super) fn count(connection: &Connection, device: i64, incarnation: u32, lane: u8) -> Result<u64> {
     let logged = "SELECT count(*) FROM runs JOIN records ON records.position >= runs.position \
-                  AND records.position < runs.position + runs.len AND records.counter = runs.first + records.position - runs.position \
+                  AND records.position < runs.position + runs.len AND records.counter - runs.first = records.position - runs.position \
                   AND records.device = runs.device AND records.incarnation = runs.incarnation AND records.lane = runs.lane \
                   WHERE runs.device = ? AND runs.incarnation = ? AND runs.lane = ?";
     let logged: i64 = number(connection, logged, (device, incarnation, lane))?;

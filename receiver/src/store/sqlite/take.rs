@@ -12,7 +12,7 @@ use crate::intake::{
     Arrival, Aside, BootNote, Concluded, Content, Incarnation, Judged, LaneName, LaneState, Outcome, Post,
     Scene, judge,
 };
-use crate::store::kept::{Secrets, pack_report, unpack_report};
+use crate::store::kept::{Secrets, pack_report, summed, unpack_report};
 use crate::store::{Position, Result, StoreError};
 
 /// Takes a batch. Must be in a transaction.
@@ -276,9 +276,9 @@ fn save_lane(connection: &Connection, device: i64, name: LaneName, lane: &LaneSt
         lane.clock_offset_ms,
         report.map(|(ms, _)| *ms as i64),
         report.map(|(_, report)| pack_report(report)),
-        ledger.pending as i64,
-        ledger.unexplained as i64,
-        ledger.lost() as i64,
+        summed(ledger.pending),
+        summed(ledger.unexplained),
+        summed(ledger.lost()),
     ))?;
     Ok(())
 }
