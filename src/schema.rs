@@ -28,9 +28,9 @@
 //! const KINDS: KindsFile = KindsFile::new(&[Described::of::<Reading>()]);
 //!
 //! fn main() {
+//! #   assert!(KINDS.to_string().contains("watt_hours: u64"));
 //!     print!("{KINDS}");
 //! }
-//! # assert!(KINDS.to_string().contains("watt_hours: u64"));
 //! ```
 //!
 //! Then `cargo run --example kinds > kinds.toml` writes the file. (Where the application builds for a chip by default, it needs

@@ -610,9 +610,18 @@ fn a_file_that_is_not_there_or_not_text_is_named() {
 fn an_application_writes_its_kinds_with_one_command() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let output = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["run", "--locked", "--quiet", "--example", "kinds"])
-        .args(["--no-default-features", "--features", "schema", "--target-dir"])
-        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kinds-example"))
+        .args([
+            "run",
+            "--locked",
+            "--quiet",
+            "--example",
+            "kinds",
+            "--no-default-features",
+            "--features",
+            "schema",
+        ])
+        // As the tests were built, so that not everything is built again.
+        .args(if cfg!(debug_assertions) { &[][..] } else { &["--release"] })
         .current_dir(root)
         .output()
         .unwrap();
