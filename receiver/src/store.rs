@@ -507,9 +507,12 @@ pub trait Store: Send + Sync + 'static {
 /// Opens the store of this name: a PostgreSQL database by its URL, or else a file for SQLite. Either is made ready if it is new.
 ///
 /// Boxed, so that what connects to databases is compiled here, and not again in everything that opens one.
-pub fn open(name: &str) -> Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + '_>> {
+pub fn open(name: &str) -> Opening<'_> {
     Box::pin(open_named(name))
 }
+
+/// A store that is being opened.
+pub type Opening<'n> = Pin<Box<dyn Future<Output = Result<Arc<dyn Store>>> + Send + 'n>>;
 
 async fn open_named(name: &str) -> Result<Arc<dyn Store>> {
     if name.starts_with("postgres://") || name.starts_with("postgresql://") {
