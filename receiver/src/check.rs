@@ -297,8 +297,31 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds what came to the log since it was read.
+    /// How many records of a lane are kept aside because nobody can read them, now.
+    async fn unreadable(&self, device: &Device, lane: &LaneRow) -> Result<u64> {
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let name = Some(device.name.clone());
+            let query = RecordQuery { device: name, after, limit: PAGE, ..RecordQuery::default() };
+            let rows = self.store.asides(query).await?;
+            let is_of_lane = |row: &&Row| match &row.source {
+                Source::Device { key, .. } => {
+                    (key.key.incarnation, key.key.lane) == (lane.incarnation, lane.lane)
+                        && row.aside == Some(Aside::Unreadable)
+                }
+                Source::Client { .. } => false,
+            };
+            count += rows.iter().filter(is_of_lane).count() as u64;
+            after = rows.last().map(|row| Position(row.arrival));
+            if rows.len() < PAGE as usize {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Adds what came to the log since it was read, and counts anew what is kept aside.
     async fn look_again(&self, device: &Device, lane: &LaneRow, mut stored: Stored) -> Result<Stored> {
+        stored.unreadable = self.unreadable(device, lane).await?;
         let shard = shard_of(&device.name, self.store.shards());
         let mut after = self.read_to.iter().find(|at| at.shard() == shard).copied();
         loop {
